@@ -1,0 +1,58 @@
+# `make` alone lists what there is.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench schema lock clean test-vllm test-claude
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the locked dependencies and the development tools
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer (set PYTHON=...)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the locked dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup ## start the proxy in front of two simulated engines
+	@exec $(BIN)/tidegate demo
+
+test: setup ## run the tests
+	@$(BIN)/python -m pytest
+
+check: setup ## everything that must hold before a commit: format, lint, types, layers, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+format: setup ## format and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## CPU and added latency as ratios to a plain aiohttp proxy and to nginx, from one interleaved run
+	@$(BIN)/python -m tests.bench
+
+schema: setup ## write config/schema.json and config/tidegate.yaml anew from proxy/config.py
+	@$(BIN)/python -m proxy.config
+
+test-vllm: setup ## the conformance cases against a real vLLM on this CPU (installs 3.5 GB once)
+	@tests/real/test-vllm.sh
+
+test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
+	@tests/real/test-claude.sh
+
+lock: setup ## resolve the dependencies anew into the two lock files
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --extra dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements-dev.lock
+
+clean: ## remove what setup and the tests made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Values, outcomes, errors and ports that every other part agrees on. Imports nothing of ours."""

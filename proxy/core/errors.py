@@ -1,0 +1,65 @@
+"""What can go wrong, whose fault it is, and whether trying again is safe.
+
+Two families: `Refusal` (we will not do it; the client's dialect says so) and `UpstreamError` (a backend failed us).
+"""
+
+from enum import Enum, unique
+
+from proxy.core.outcomes import Outcome
+
+
+@unique
+class Retry(Enum):
+    """Whether a failed attempt may be repeated."""
+
+    NEVER = "never"
+    """The backend may have begun to work on it, or bytes have reached the client."""
+    ELSEWHERE = "elsewhere"
+    """Nothing was sent: another backend may try."""
+    FRESH_CONNECTION = "fresh_connection"
+    """A reused connection closed before any response byte: the same backend, once, on a new connection."""
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours
+    """The proxy turns a request away.
+
+    Attributes:
+        outcome: the reason, one of the refusals.
+        status: HTTP status.
+        message: one sentence for a person; never contains a secret or a prompt.
+        retry_after_s: seconds after which to come back, or None when coming back is pointless.
+        close: whether the connection must be closed afterwards (an unread body may follow).
+        allow: methods for a 405's Allow header.
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        status: int,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        close: bool = False,
+        allow: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.status = status
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.close = close
+        self.allow = allow
+
+
+class UpstreamError(Exception):
+    """One attempt on one backend failed.
+
+    Attributes:
+        outcome: which ending the request gets if nothing better follows.
+        retry: whether and where it may be repeated.
+    """
+
+    def __init__(self, outcome: Outcome, message: str, *, retry: Retry = Retry.NEVER) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.retry = retry

@@ -1,0 +1,145 @@
+"""What a request is (`RequestView`), what one attempt gave (`AttemptResult`), and what is recorded at its end.
+
+Frozen values only. Times are monotonic seconds unless the name says otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, unique
+
+from proxy.core.outcomes import Outcome
+
+
+@unique
+class Dialect(StrEnum):
+    """Which API family a client speaks; decides the shape of errors."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
+@unique
+class StreamEnd(StrEnum):
+    """Which event closes a complete stream of a route."""
+
+    NONE = "none"
+    DONE = "done"
+    """`data: [DONE]`"""
+    MESSAGE_STOP = "message_stop"
+    """`event: message_stop`"""
+    RESPONSE_COMPLETED = "response_completed"
+    """`response.completed`, `.incomplete` or `.failed`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One public path that is forwarded.
+
+    Attributes:
+        name: the closed metric label, e.g. `chat_completions`.
+        dialect: whose error shape applies.
+        stream_end: how a complete event stream ends.
+        generates: whether it produces tokens and so occupies KV cache.
+        is_multipart: the body is a form, not JSON.
+    """
+
+    name: str
+    dialect: Dialect = Dialect.OPENAI
+    stream_end: StreamEnd = StreamEnd.NONE
+    generates: bool = False
+    is_multipart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """What the proxy knows of a request before it decides.
+
+    Attributes:
+        target: path and query exactly as received; what is forwarded.
+        headers: end-to-end headers as received, name and value in bytes, hop-by-hop and credentials removed.
+        model: the asked model, or None when the body names none.
+        is_stream: the client asked for an event stream.
+        response_id: the stored response that this request refers to, if any.
+    """
+
+    request_id: str
+    route: Route
+    method: str
+    target: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    arrived_at: float
+    model: str | None = None
+    is_stream: bool = False
+    response_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as the engine reported them; None means not reported, never zero.
+
+    Attributes:
+        prompt_tokens: the whole prompt, cached part included.
+        cached_tokens: the part of the prompt that was in the prefix cache.
+        completion_tokens: generated tokens.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """How one attempt ended once the client had been given an answer.
+
+    Attributes:
+        status: the HTTP status that the client got.
+        first_token_at: when the first generated token passed, or None.
+        gap_counts: how long the pauses between token events were: counts per bucket of `core.gaps.GAP_BOUNDS_S`.
+        response_id: the id of a stored response, if the answer carried one.
+        note: one short sentence for the log when something went wrong.
+    """
+
+    outcome: Outcome
+    status: int
+    usage: Usage = field(default_factory=Usage)
+    sent_at: float | None = None
+    first_token_at: float | None = None
+    gap_counts: tuple[int, ...] = ()
+    gap_sum_s: float = 0.0
+    bytes_relayed: int = 0
+    response_id: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """The one record of a request, written once, from which metrics and the log line are made.
+
+    Attributes:
+        route: route name, or `other`.
+        model: a model name that some backend is known to serve, or `other`, or `none`.
+        status: HTTP status the client got; 0 when it got none.
+        overhead_s: time the proxy itself added before the request was sent, or None if it never was.
+        ttft_s: from arrival to the first generated token, or None.
+        retries: why attempts were repeated, e.g. `{"connect": 1}`.
+    """
+
+    request_id: str
+    route: str
+    model: str
+    outcome: Outcome
+    status: int
+    duration_s: float
+    is_stream: bool = False
+    backend: str | None = None
+    overhead_s: float | None = None
+    ttft_s: float | None = None
+    gap_counts: tuple[int, ...] = ()
+    gap_sum_s: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    request_bytes: int = 0
+    response_bytes: int = 0
+    retries: Mapping[str, int] = field(default_factory=dict)
+    note: str | None = None

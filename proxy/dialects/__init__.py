@@ -1,0 +1,1 @@
+"""What a client says and must hear, as pure functions over bytes and values."""

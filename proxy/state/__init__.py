@@ -1,0 +1,1 @@
+"""What is remembered: one owner a file, each with a stated bound."""

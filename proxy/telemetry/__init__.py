@@ -1,0 +1,1 @@
+"""One finished-request record in, metrics and one log line out."""
