@@ -24,7 +24,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error o
     """The proxy turns a request away.
 
     Attributes:
-        outcome: the reason, one of the refusals.
+        outcome: the reason: one of the refusals, or what a backend did when no attempt is left.
         status: HTTP status.
         message: one sentence for a person; never contains a secret or a prompt.
         retry_after_s: seconds after which to come back, or None when coming back is pointless.

@@ -1,11 +1,19 @@
 """What the inner parts need from the outer ones, as small protocols: time, forwarding, recording."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from proxy.core.requests import FinishedRequest
+from proxy.core.backends import Backend
+from proxy.core.requests import AttemptResult, FinishedRequest, RequestView
+
+if TYPE_CHECKING:
+    from proxy.core.exchange import Exchange
 
 Clock = Callable[[], float]
+"""Monotonic seconds."""
+
+ClientT_contra = TypeVar("ClientT_contra", contravariant=True)
+"""The client's side of an exchange; only the forwarder looks inside."""
 
 
 class Recorder(Protocol):
@@ -13,3 +21,16 @@ class Recorder(Protocol):
 
     def record(self, finished: FinishedRequest) -> None:
         """Take one request's final record."""
+
+
+class Forwarder(Protocol[ClientT_contra]):
+    """Sends one request to one backend and passes the answer on to the client."""
+
+    async def forward(
+        self, view: RequestView, backend: Backend, client: ClientT_contra, exchange: "Exchange"
+    ) -> AttemptResult:
+        """Make one attempt.
+
+        Raises:
+            UpstreamError: nothing has reached the client; its `retry` says whether another attempt may follow.
+        """

@@ -1,0 +1,94 @@
+"""The running record of one request, from the first header byte to its end. Written by server and dispatch as they go.
+
+It is a context manager whose exit writes one `FinishedRequest`, whatever happened in between: nothing is lost.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from proxy.core.outcomes import Outcome
+from proxy.core.ports import Clock, Recorder
+from proxy.core.requests import AttemptResult, FinishedRequest, Usage
+
+
+class Exchange:
+    """What is known of a request so far.
+
+    Attributes:
+        request_id: what the client is told and the backend sees.
+        route: closed route name, `other` until one is matched.
+        model: closed model label.
+        sent_at: when the first attempt's bytes were handed to a backend, or None.
+    """
+
+    __slots__ = (
+        "_clock", "_ending", "_recorder", "_status", "arrived_at", "backend", "is_stream", "model", "note",
+        "request_bytes", "request_id", "result", "retries", "route", "sent_at",
+    )  # fmt: skip
+
+    def __init__(self, *, request_id: str, recorder: Recorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._ending: Outcome | None = None
+        self._status = 0
+        self.request_id = request_id
+        self.arrived_at = clock()
+        self.route = "other"
+        self.model = "none"
+        self.is_stream = False
+        self.backend: str | None = None
+        self.request_bytes = 0
+        self.sent_at: float | None = None
+        self.retries: dict[str, int] = {}
+        self.note: str | None = None
+        self.result: AttemptResult | None = None
+
+    def count_retry(self, reason: str) -> None:
+        """An attempt is about to be repeated."""
+        self.retries[reason] = self.retries.get(reason, 0) + 1
+
+    def finish(self, outcome: Outcome, status: int, note: str | None = None) -> None:
+        """State how it ended; the first statement counts."""
+        if self._ending is None:
+            self._ending = outcome
+            self._status = status
+            self.note = note
+
+    def finish_with(self, result: AttemptResult) -> None:
+        """State that an attempt's end is the request's end."""
+        self.result = result
+        self.finish(result.outcome, result.status, result.note)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is not None:
+            # Only cancellation leaves no statement behind: the client went, or the proxy is stopping.
+            self.finish(Outcome.INTERNAL_ERROR if issubclass(kind, Exception) else Outcome.CLIENT_CLOSED, 0)
+        self.finish(Outcome.INTERNAL_ERROR, 0, "no ending was stated")
+        self._recorder.record(self._finished())
+
+    def _finished(self) -> FinishedRequest:
+        result = self.result
+        assert self._ending is not None
+        first_token_at = result.first_token_at if result else None
+        return FinishedRequest(
+            request_id=self.request_id,
+            route=self.route,
+            model=self.model,
+            outcome=self._ending,
+            status=self._status,
+            duration_s=self._clock() - self.arrived_at,
+            is_stream=self.is_stream,
+            backend=self.backend,
+            overhead_s=self.sent_at - self.arrived_at if self.sent_at is not None else None,
+            ttft_s=first_token_at - self.arrived_at if first_token_at is not None else None,
+            gap_counts=result.gap_counts if result else (),
+            gap_sum_s=result.gap_sum_s if result else 0.0,
+            usage=result.usage if result else Usage(),
+            request_bytes=self.request_bytes,
+            response_bytes=result.bytes_relayed if result else 0,
+            retries=self.retries,
+            note=self.note,
+        )

@@ -1,0 +1,52 @@
+"""Which models each backend says it serves, and the merged list that clients are shown.
+
+Written by `net.probe`, read when placing, answering `/v1/models` and labelling metrics. Bounded by what backends
+list, at most `MAX_MODELS` entries a backend.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+MAX_MODELS: Final = 1_000
+"""A fleet's LoRA adapters fit; a backend gone mad does not fill the metrics."""
+
+
+class ModelTable:
+    """Model cards per backend, in the order that the backend listed them."""
+
+    def __init__(self) -> None:
+        self._cards: dict[str, dict[str, Mapping[str, Any]]] = {}
+
+    def update(self, backend_name: str, cards: Sequence[Mapping[str, Any]]) -> None:
+        """Replace what a backend serves. Cards without an id are dropped."""
+        kept = {card["id"]: card for card in cards[:MAX_MODELS] if isinstance(card.get("id"), str)}
+        self._cards[backend_name] = kept
+
+    def is_known(self, backend_name: str) -> bool:
+        """Whether a backend has ever listed its models."""
+        return backend_name in self._cards
+
+    def serves(self, backend_name: str, model: str) -> bool:
+        """Whether a backend listed this model."""
+        return model in self._cards.get(backend_name, ())
+
+    def of(self, backend_name: str) -> list[str]:
+        """The models that a backend listed, in its order."""
+        return list(self._cards.get(backend_name, ()))
+
+    def label(self, model: str | None) -> str:
+        """A closed metric label for what a client asked for."""
+        if model is None:
+            return "none"
+        return model if any(model in cards for cards in self._cards.values()) else "other"
+
+    def merged(self) -> list[Mapping[str, Any]]:
+        """One card a model over all backends; the first backend that lists it speaks."""
+        merged: dict[str, Mapping[str, Any]] = {}
+        for cards in self._cards.values():
+            for model, card in cards.items():
+                merged.setdefault(model, card)
+        return list(merged.values())
+
+    def __repr__(self) -> str:
+        return f"<ModelTable { ({name: list(cards) for name, cards in self._cards.items()}) }>"

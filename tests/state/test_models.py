@@ -1,0 +1,37 @@
+from proxy.state.models import MAX_MODELS, ModelTable
+
+
+def test_models_are_merged_and_the_first_backend_speaks():
+    """One card a model, in the order of backends."""
+    models = ModelTable()
+    models.update("a", [{"id": "m", "root": "/a"}, {"no": "id"}])
+    models.update("b", [{"id": "m", "root": "/b"}, {"id": "lora"}])
+
+    assert models.merged() == [{"id": "m", "root": "/a"}, {"id": "lora"}]
+    assert models.of("b") == ["m", "lora"]
+
+
+def test_labels_are_a_closed_set():
+    """Row 49: whatever a client asks for, metrics see a served name, `other` or `none`."""
+    models = ModelTable()
+    models.update("a", [{"id": "m"}])
+
+    assert [models.label(asked) for asked in ("m", "x" * 1_000, None)] == ["m", "other", "none"]
+
+
+def test_an_unlisted_backend_is_unknown_and_not_empty():
+    """What was never read says nothing about what is served."""
+    models = ModelTable()
+
+    assert not models.is_known("a")
+    models.update("a", [])
+    assert models.is_known("a")
+    assert not models.serves("a", "m")
+
+
+def test_a_backend_cannot_list_without_end():
+    """The bound holds."""
+    models = ModelTable()
+    models.update("a", [{"id": f"m{number}"} for number in range(MAX_MODELS + 50)])
+
+    assert len(models.of("a")) == MAX_MODELS
