@@ -1,0 +1,186 @@
+"""Reads usage, first token, token gaps and the ending off an answer while its bytes pass, without holding them.
+
+Owned by one relay. It keeps the first and the last few kilobytes and nothing else, and parses only at the end:
+what a chunk costs on the way is a few comparisons.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+import orjson
+
+from proxy.core.gaps import GapCounter
+from proxy.core.requests import Route, StreamEnd, Usage
+
+_HEAD_BYTES: Final = 2_048
+"""Enough for `message_start` or `response.created` up to the id."""
+_TAIL_BYTES: Final = 8_192
+"""Enough for the last content event, the usage event and the terminal one."""
+
+# A raw newline cannot stand inside a JSON string, so a marker after one is the protocol's and never the model's text.
+_TERMINAL: Final[dict[StreamEnd, tuple[bytes, ...]]] = {
+    StreamEnd.NONE: (),
+    StreamEnd.DONE: (b"\ndata: [DONE]", b"\ndata:[DONE]"),
+    StreamEnd.MESSAGE_STOP: (b"\nevent: message_stop", b'\ndata: {"type":"message_stop"'),
+    StreamEnd.RESPONSE_COMPLETED: (
+        b"\nevent: response.completed",
+        b"\nevent: response.incomplete",
+        b"\nevent: response.failed",
+    ),
+}
+_ERROR_EVENT: Final = (b"\nevent: error", b'\ndata: {"error"', b'\ndata:{"error"')
+# Chat and completion streams begin with the first token; the other two announce themselves before it.
+_FIRST_TOKEN: Final[dict[StreamEnd, bytes]] = {
+    StreamEnd.NONE: b"data:",
+    StreamEnd.DONE: b"data:",
+    StreamEnd.MESSAGE_STOP: b"event: content_block_",
+    StreamEnd.RESPONSE_COMPLETED: b".delta",
+}
+
+
+class AnswerReader:
+    """What one answer says about itself. Bounded: two windows of a few kilobytes, whatever the answer's length."""
+
+    __slots__ = (
+        "_first_token_marker", "_head", "_head_bytes", "_is_event_stream", "_route", "_tail", "_tail_bytes",
+        "body_bytes", "first_token_at", "gaps",
+    )  # fmt: skip
+
+    def __init__(self, route: Route, *, is_event_stream: bool) -> None:
+        self._route = route
+        self._is_event_stream = is_event_stream
+        self._first_token_marker = _FIRST_TOKEN[route.stream_end]
+        self._head: list[bytes] = []
+        self._head_bytes = 0
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self.body_bytes = 0
+        self.first_token_at: float | None = None
+        self.gaps = GapCounter()
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Body bytes passed at `now` (monotonic seconds)."""
+        size = len(data)
+        self.body_bytes += size
+        if self._is_event_stream:
+            if self.first_token_at is not None:
+                self.gaps.mark(now)
+            elif self._first_token_marker in data:
+                self.first_token_at = now
+                self.gaps.mark(now)
+        if self._head_bytes < _HEAD_BYTES:
+            self._head.append(data[:_HEAD_BYTES])
+            self._head_bytes += size
+        tail = self._tail
+        tail.append(data if size <= _TAIL_BYTES else data[-_TAIL_BYTES:])
+        self._tail_bytes += min(size, _TAIL_BYTES)
+        while self._tail_bytes - len(tail[0]) >= _TAIL_BYTES:
+            self._tail_bytes -= len(tail.popleft())
+
+    @property
+    def is_at_event_boundary(self) -> bool:
+        """Whether the bytes so far end with a complete event, so that another one may follow."""
+        if not self._is_event_stream:
+            return False
+        end = self._end()
+        return not end or end.endswith((b"\n\n", b"\r\n\r\n"))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an event stream reached its terminal event; true for anything that is not one."""
+        markers = _TERMINAL[self._route.stream_end]
+        if not self._is_event_stream or not markers:
+            return True
+        window = b"\n" + self._end()
+        return any(marker in window for marker in markers)
+
+    @property
+    def has_error_event(self) -> bool:
+        """Whether the backend reported an error inside the stream."""
+        if not self._is_event_stream:
+            return False
+        window = b"\n" + self._end()
+        return any(marker in window for marker in _ERROR_EVENT)
+
+    def usage(self) -> Usage:
+        """Token counts in whichever of the three layouts the engine used; what it did not say stays None."""
+        counts = {**_usage_object(self._start(), last=False), **_usage_object(self._end(), last=True)}
+        return _normalised(counts)
+
+    def response_id(self) -> str | None:
+        """The id of the response that the answer carries, if it carries one that may be stored."""
+        if self._route.stream_end is not StreamEnd.RESPONSE_COMPLETED:
+            return None
+        start = self._start()
+        at = start.find(b'"id":"resp_')
+        if at < 0:
+            return None
+        found = start[at + 6 : at + 6 + 140].split(b'"', 1)[0]
+        return found.decode("ascii", "replace")
+
+    def _start(self) -> bytes:
+        return b"".join(self._head)
+
+    def _end(self) -> bytes:
+        return b"".join(self._tail)
+
+
+def _usage_object(window: bytes, *, last: bool) -> dict[str, Any]:
+    """The first or last complete `"usage": {…}` in a window, without its nulls.
+
+    The model's text cannot fake it: a quote inside a JSON string is escaped.
+    """
+    at = window.rfind(b'"usage":') if last else window.find(b'"usage":')
+    if at < 0:
+        return {}
+    begin = window.find(b"{", at, at + 16)
+    end = _object_end(window, begin) if begin >= 0 else -1
+    if end < 0:
+        return {}
+    try:
+        parsed = orjson.loads(window[begin:end])
+    except orjson.JSONDecodeError:
+        return {}
+    return {name: value for name, value in parsed.items() if value is not None}
+
+
+def _object_end(window: bytes, begin: int) -> int:
+    """The index after the brace that closes the one at `begin`; -1 when it lies outside. Usage holds no strings."""
+    depth = 0
+    for index in range(begin, len(window)):
+        byte = window[index]
+        if byte == 0x7B:
+            depth += 1
+        elif byte == 0x7D:
+            depth -= 1
+            if depth == 0:
+                return index + 1
+    return -1
+
+
+def _normalised(counts: dict[str, Any]) -> Usage:
+    """One shape for three: OpenAI chat, OpenAI responses, Anthropic messages (its input leaves out the cached part)."""
+    if "prompt_tokens" in counts:
+        details = counts.get("prompt_tokens_details") or {}
+        return Usage(
+            prompt_tokens=_count(counts["prompt_tokens"]),
+            cached_tokens=_count(details.get("cached_tokens")),
+            completion_tokens=_count(counts.get("completion_tokens")),
+        )
+    prompt = _count(counts.get("input_tokens"))
+    output = _count(counts.get("output_tokens"))
+    if "input_tokens_details" in counts:
+        details = counts["input_tokens_details"] or {}
+        return Usage(prompt_tokens=prompt, cached_tokens=_count(details.get("cached_tokens")), completion_tokens=output)
+    cached = _count(counts.get("cache_read_input_tokens"))
+    created = _count(counts.get("cache_creation_input_tokens"))
+    if prompt is not None and (cached is not None or created is not None):
+        # vLLM leaves out whichever of the two is zero; its input is then the part that is neither.
+        prompt += (cached or 0) + (created or 0)
+        cached = cached or 0
+    return Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=output)
+
+
+def _count(value: object) -> int | None:
+    """A token count, or None for anything that is not a non-negative whole number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
