@@ -1,0 +1,119 @@
+"""Makes one attempt: one request to one backend over the lean client, its answer relayed (`core.ports.Forwarder`).
+
+The only place that turns a `RequestView` into bytes on a wire; a reused connection that turns out to be closed is
+replaced once by a fresh one, and nothing else is ever sent twice.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.core.backends import Backend
+from proxy.core.errors import Retry, UpstreamError
+from proxy.core.exchange import Exchange
+from proxy.core.ports import Clock
+from proxy.core.requests import AttemptResult, RequestView
+from proxy.net.client_side import ClientSide
+from proxy.net.connections import ConnectionPool
+from proxy.net.relay import Relay
+from proxy.net.upstream import UpstreamTimeouts
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSettings:
+    """What an attempt needs to know beyond the request.
+
+    Attributes:
+        answer_buffer_bytes: how much of a non-2xx answer is held to be looked at.
+        has_receipts: whether answers carry `x-tidegate-*` headers.
+    """
+
+    timeouts: UpstreamTimeouts
+    answer_buffer_bytes: int
+    has_receipts: bool
+
+
+class HttpForwarder:
+    """Forwards over HTTP/1.1, one pool of connections a backend."""
+
+    def __init__(
+        self, backends: Sequence[Backend], settings: ForwardSettings, clock: Clock, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._pools = {backend.name: ConnectionPool(backend, settings.timeouts, tls) for backend in backends}
+
+    async def forward(
+        self, view: RequestView, backend: Backend, client: ClientSide, exchange: Exchange
+    ) -> AttemptResult:
+        """Make one attempt; see `core.ports.Forwarder`."""
+        head = request_head(view, backend)
+        receipt = self._receipt(view, backend)
+        pool = self._pools[backend.name]
+        connection = await pool.acquire()
+        while True:
+            relay = Relay(
+                view,
+                client,
+                connection,
+                receipt=receipt,
+                answer_buffer_bytes=self._settings.answer_buffer_bytes,
+                clock=self._clock,
+            )
+            if exchange.sent_at is None:
+                exchange.sent_at = self._clock()
+            try:
+                connection.send(head, view.body, relay)
+                await relay.finished
+                return relay.result()
+            except UpstreamError as error:
+                if error.retry is not Retry.FRESH_CONNECTION:
+                    raise
+            except asyncio.CancelledError:
+                exchange.finish_with(relay.cut_short())
+                raise
+            finally:
+                pool.release(connection)
+            # A fresh connection cannot be stale, so this loop turns at most once.
+            exchange.count_retry("stale_connection")
+            connection = await pool.acquire(fresh=True)
+
+    def close_expired(self, now: float) -> None:
+        """Close idle connections that are too old, on every backend."""
+        for pool in self._pools.values():
+            pool.close_expired(now)
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def _receipt(self, view: RequestView, backend: Backend) -> tuple[tuple[bytes, bytes], ...]:
+        request_id = (b"x-request-id", view.request_id.encode("ascii"))
+        if not self._settings.has_receipts:
+            return (request_id,)
+        return (request_id, (b"x-tidegate-backend", backend.name.encode("ascii")))
+
+
+def request_head(view: RequestView, backend: Backend) -> bytes:
+    """The head of the request to a backend: the client's target and headers as they came, ours added."""
+    lines = [
+        f"{view.method} {backend.path_prefix}{view.target} HTTP/1.1\r\nHost: {backend.authority}\r\n".encode("ascii"),
+        *(b"%b: %b\r\n" % header for header in view.headers),
+        b"x-request-id: %b\r\n" % view.request_id.encode("ascii"),
+    ]
+    if backend.api_key is not None:
+        lines.append(b"Authorization: Bearer %b\r\n" % backend.api_key.encode("utf-8"))
+    if view.body or view.method == "POST":
+        lines.append(b"Content-Length: %d\r\n" % len(view.body))
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+async def close_expired_for_ever(forwarder: HttpForwarder, interval_s: float = 1.0) -> None:
+    """Close connections that idle too long, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(interval_s)
+        forwarder.close_expired(loop.time())

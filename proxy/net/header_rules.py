@@ -1,0 +1,74 @@
+"""Which headers pass, which stop here: hop-by-hop ones, credentials, control headers, cookies. Pure functions.
+
+docs/architecture.md lists the differences between what a client sends and what a backend sees; a test holds it to that.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+Header = tuple[bytes, bytes]
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection", b"proxy-connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te",
+        b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings",
+    }
+)  # fmt: skip
+"""RFC 9110 section 7.6.1, with the two that browsers and h2c upgrades add."""
+
+_CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key", b"cookie"})
+"""The client's, for this proxy. A backend gets its own."""
+
+_OURS: Final = frozenset({b"host", b"content-length", b"expect", b"x-request-id"})
+"""Written anew for the backend, or answered here (`Expect`)."""
+
+_CONTROL: Final = frozenset({b"x-data-parallel-rank", b"endpoint-load-metrics-format"})
+"""Steer the engine or tell about it: for the proxy to set, not for clients."""
+
+_STOPPED: Final = HOP_BY_HOP | _CREDENTIALS | _OURS | _CONTROL
+
+_NEVER_NAMED: Final = frozenset(
+    {
+        b"host",
+        b"content-length",
+        b"authorization",
+        b"x-api-key",
+        b"content-type",
+        b"anthropic-version",
+        b"anthropic-beta",
+    }
+)
+"""A `Connection` header that names one of these is trying to strip it from the request behind us."""
+
+_NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id"}
+
+
+def connection_options(headers: Iterable[Header]) -> frozenset[bytes]:
+    """The header names that `Connection` headers declare to be hop-by-hop, in lower case."""
+    return frozenset(
+        option.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for option in value.split(b",")
+    )
+
+
+def forwarded_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
+    """The client's headers that go on to a backend, names and values byte for byte."""
+    headers = tuple(headers)
+    named = connection_options(headers)
+    stopped = _STOPPED | (named - _NEVER_NAMED) if named else _STOPPED
+    return tuple(header for header in headers if (name := header[0].lower()) not in stopped and not _is_twin(name))
+
+
+def relayed_headers(headers: Iterable[Header], receipt: Iterable[Header]) -> list[Header]:
+    """A backend's headers that go back to the client, and the proxy's own after them."""
+    headers = tuple(headers)
+    named = connection_options(headers)
+    stopped = _NOT_RELAYED | named if named else _NOT_RELAYED
+    return [header for header in headers if header[0].lower() not in stopped] + list(receipt)
+
+
+def _is_twin(name: bytes) -> bool:
+    """Whether an underscore spelling would mean one of ours behind a lenient server (`content_length`)."""
+    return b"_" in name and name.replace(b"_", b"-") in _STOPPED

@@ -1,0 +1,171 @@
+"""Passes one backend's answer to one client: bytes unchanged, read along at the side, never more held than a window.
+
+Called by the upstream connection for each read. Success streams at once; any other status is held (bounded) so that
+nothing of it reaches the client before it is known to be whole.
+"""
+
+import asyncio
+
+from proxy.core.errors import UpstreamError
+from proxy.core.outcomes import Outcome
+from proxy.core.ports import Clock
+from proxy.core.requests import AttemptResult, RequestView, Usage
+from proxy.dialects.answer_reader import AnswerReader
+from proxy.dialects.errors import stream_error_event
+from proxy.net.client_side import ClientSide
+from proxy.net.header_rules import relayed_headers
+from proxy.net.upstream import ResponseHead, UpstreamConnection
+
+
+class Relay:
+    """The sink of one attempt.
+
+    Attributes:
+        finished: resolves once the client has been given an answer, complete or broken off; fails with
+            `UpstreamError` when nothing has reached the client.
+    """
+
+    def __init__(
+        self,
+        view: RequestView,
+        client: ClientSide,
+        connection: UpstreamConnection,
+        *,
+        receipt: tuple[tuple[bytes, bytes], ...],
+        answer_buffer_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self._view = view
+        self._client = client
+        self._connection = connection
+        self._receipt = receipt
+        self._answer_buffer_bytes = answer_buffer_bytes
+        self._clock = clock
+        self._head: ResponseHead | None = None
+        self._held: list[bytes] | None = None
+        self._held_bytes = 0
+        self._reader: AnswerReader | None = None
+        self._failure: UpstreamError | None = None
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_received(self, head: ResponseHead | None, body: bytes, *, has_ended: bool) -> None:
+        """One read's worth of the answer."""
+        if head is not None:
+            self._head = head
+            if 200 <= head.status < 300:
+                self._commit(head)
+            else:
+                self._held = []
+        if self._held is not None:
+            self._hold(body, has_ended=has_ended)
+            return
+        reader = self._reader
+        assert reader is not None
+        if body:
+            reader.feed(body, self._clock())
+        client = self._client
+        if client.is_gone:
+            self._resolve()
+            return
+        client.write(body, is_last=has_ended)
+        if has_ended:
+            self._resolve()
+
+    def on_failed(self, error: UpstreamError) -> None:
+        """The backend will not complete the answer."""
+        if self.finished.done():
+            return
+        if self._reader is None:
+            self.finished.set_exception(error)
+            return
+        self._failure = error
+        self._break_off(f"The answer broke off: {error}.", error.outcome)
+        self._resolve()
+
+    def cut_short(self) -> AttemptResult:
+        """The request was cancelled. A client that is still there (the proxy is stopping) is told so in its stream."""
+        if not self._client.is_gone and self._client.is_started:
+            self._break_off("The proxy is stopping.", Outcome.ABORTED)
+            self._failure = UpstreamError(Outcome.ABORTED, "the proxy stopped")
+        return self.result()
+
+    def result(self) -> AttemptResult:
+        """How the attempt ended, once the client has been given the answer."""
+        reader = self._reader
+        status = self._head.status if self._head is not None else 0
+        if reader is None:
+            return AttemptResult(self._whole_ending(status), status, bytes_relayed=self._held_bytes)
+        outcome, note = self._ending(reader)
+        return AttemptResult(
+            outcome=outcome,
+            status=status,
+            usage=reader.usage() if self._view.route.generates else Usage(),
+            first_token_at=reader.first_token_at,
+            gap_counts=tuple(reader.gaps.counts),
+            gap_sum_s=reader.gaps.sum_s,
+            bytes_relayed=reader.body_bytes,
+            response_id=reader.response_id(),
+            note=note,
+        )
+
+    def _whole_ending(self, status: int) -> Outcome:
+        """The ending of an answer that was held, or that never came."""
+        if not self._client.is_complete:
+            return Outcome.CLIENT_CLOSED if self._client.is_gone else Outcome.ABORTED
+        if status < 400:
+            return Outcome.COMPLETED
+        return Outcome.BACKEND_REJECTED if status < 500 else Outcome.UPSTREAM_ERROR_STATUS
+
+    def _ending(self, reader: AnswerReader) -> tuple[Outcome, str | None]:
+        if self._failure is not None:
+            return self._failure.outcome, str(self._failure)
+        if self._client.has_stalled:
+            return Outcome.CLIENT_STALLED, "the client stopped reading"
+        if not self._client.is_complete:
+            return Outcome.CLIENT_CLOSED, None
+        if reader.has_error_event:
+            return Outcome.UPSTREAM_ERROR_STREAM, "the backend reported an error inside the stream"
+        if not reader.has_ended:
+            return Outcome.TRUNCATED, "the stream ended without its terminal event"
+        return Outcome.COMPLETED, None
+
+    def _break_off(self, message: str, code: str) -> None:
+        reader, route = self._reader, self._view.route
+        last_words = b""
+        if reader is not None and reader.is_at_event_boundary and not reader.has_ended:
+            last_words = stream_error_event(route.dialect, route.stream_end, message, code)
+        self._client.break_off(last_words)
+
+    def _commit(self, head: ResponseHead) -> None:
+        """From here on the client has the answer's status; no other attempt may follow."""
+        is_event_stream = any(
+            name.lower() == b"content-type" and value.lower().startswith(b"text/event-stream")
+            for name, value in head.headers
+        )
+        self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
+        client = self._client
+        client.on_pause = self._connection.pause_reading
+        client.on_resume = self._connection.resume_reading
+        client.start(head.status, head.reason, relayed_headers(head.headers, self._receipt), head.content_length)
+
+    def _hold(self, body: bytes, *, has_ended: bool) -> None:
+        assert self._held is not None
+        assert self._head is not None
+        if body:
+            self._held.append(body)
+            self._held_bytes += len(body)
+        if has_ended:
+            body = b"".join(self._held)
+            headers = relayed_headers(self._head.headers, self._receipt)
+            self._client.start(self._head.status, self._head.reason, headers, len(body))
+            self._client.write(body, is_last=True)
+            self._resolve()
+        elif self._held_bytes > self._answer_buffer_bytes:
+            # Too long to be an error message: pass it on as it is, like any other answer.
+            held, self._held = b"".join(self._held), None
+            self._commit(self._head)
+            self.on_received(None, held, has_ended=False)
+
+    def _resolve(self) -> None:
+        if not self.finished.done():
+            self.finished.set_result(None)

@@ -1,0 +1,250 @@
+"""The data port: takes a client's request, finds out what it is, and has it answered. Every request ends in one record.
+
+aiohttp parses; what happens afterwards is ours: the answer goes straight to the client's transport, whoever makes it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from aiohttp import HttpVersion11, web
+
+from proxy.core.errors import Refusal
+from proxy.core.exchange import Exchange
+from proxy.core.outcomes import Outcome
+from proxy.core.ports import Clock, Recorder
+from proxy.core.requests import Dialect, RequestView
+from proxy.dialects import model_list, request_body, routes
+from proxy.dialects.errors import error_body
+from proxy.dispatch import Dispatcher
+from proxy.net.auth import Gatekeeper
+from proxy.net.client_side import ClientSide
+from proxy.net.connection import ClientConnection
+from proxy.net.header_rules import forwarded_headers
+from proxy.net.request_reading import BodyAccount, BodyBudget, check_head, read_body, request_id_of
+from proxy.state.models import ModelTable
+
+_LOGGER: Final = logging.getLogger("tidegate")
+_JSON: Final = (b"Content-Type", b"application/json")
+_MODELS_PATH: Final = "/v1/models"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAnswer:
+    """What an admin path answers."""
+
+    body: bytes
+    content_type: str
+    status: int = 200
+
+
+AdminPaths = Mapping[str, Callable[[str], AdminAnswer]]
+"""Path to a function of the Accept header."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Limits of the data port; seconds and bytes as their names say."""
+
+    headers_s: float
+    body_s: float
+    keepalive_s: float
+    write_stall_s: float
+    body_bytes: int
+    header_field_bytes: int
+    headers: int
+
+
+class _Answered(web.StreamResponse):
+    """Tells aiohttp that the answer is already on the wire."""
+
+    def __init__(self, client: ClientSide | None) -> None:
+        super().__init__()
+        self._client = client
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection may serve another request."""
+        return self._client is not None and self._client.keep_alive and self._client.is_complete
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Nothing is left to write."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write."""
+
+
+class DataServer(web.Server):
+    """Answers clients.
+
+    Args:
+        admin_paths: admin paths to answer on this port too.
+        is_draining: whether the proxy is about to stop, so that connections are not kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: ServerSettings,
+        dispatcher: Dispatcher[ClientSide],
+        models: ModelTable,
+        gatekeeper: Gatekeeper,
+        budget: BodyBudget,
+        recorder: Recorder,
+        clock: Clock,
+        admin_paths: AdminPaths,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        super().__init__(self._handle, handler_cancellation=True, access_log=None)
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._models = models
+        self._gatekeeper = gatekeeper
+        self._budget = budget
+        self._recorder = recorder
+        self._clock = clock
+        self._admin_paths = admin_paths
+        self._is_draining = is_draining
+
+    def __call__(self) -> ClientConnection:
+        """A connection's protocol, for the listening socket."""
+        settings = self._settings
+        return ClientConnection(
+            self,
+            loop=self._loop,
+            refuse_head=self._refuse_head,
+            headers_s=settings.headers_s,
+            keepalive_timeout=settings.keepalive_s,
+            max_line_size=settings.header_field_bytes,
+            max_field_size=settings.header_field_bytes,
+            max_headers=settings.headers,
+            lingering_time=5.0,  # after an early refusal: what the client still sends is read for so long, then cut
+            auto_decompress=False,
+            access_log=None,
+        )
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        client = self._client_of(request)
+        try:
+            if request.method == "HEAD" and request.raw_path == "/":
+                # Claude Code asks whether anybody is there. Not a request: nothing is counted, no backend touched.
+                client.start(200, b"", (), 0)
+                client.write(b"", is_last=True)
+                return _Answered(client)
+            admin = self._admin_paths.get(request.raw_path.split("?", 1)[0])
+            if admin is not None and request.method == "GET":
+                answer = admin(request.headers.get("Accept", ""))
+                self._answer(client, answer.status, answer.body, ((b"Content-Type", answer.content_type.encode()),))
+                return _Answered(client)
+            await self._serve(request, client)
+            return _Answered(client)
+        finally:
+            client.detach()
+
+    async def _serve(self, request: web.BaseRequest, client: ClientSide) -> None:
+        exchange = Exchange(request_id=request_id_of(request), recorder=self._recorder, clock=self._clock)
+        with exchange, self._budget.account() as account:
+            try:
+                await self._respond(request, client, exchange, account)
+            except Refusal as refusal:
+                exchange.finish(refusal.outcome, refusal.status, str(refusal))
+                self._refuse(request.raw_path, client, refusal, exchange.request_id)
+            except Exception as error:  # the outermost handler: a fault of ours is an answer too
+                _LOGGER.exception("a request failed")
+                exchange.finish(Outcome.INTERNAL_ERROR, 500, type(error).__name__)
+                fault = Refusal(Outcome.INTERNAL_ERROR, 500, "The proxy failed; its log says why.", close=True)
+                self._refuse(request.raw_path, client, fault, exchange.request_id)
+
+    async def _respond(
+        self, request: web.BaseRequest, client: ClientSide, exchange: Exchange, account: BodyAccount
+    ) -> None:
+        path = check_head(request)
+        self._gatekeeper.check(request.headers)
+        if path == _MODELS_PATH or path.startswith(_MODELS_PATH + "/"):
+            exchange.route = "models"
+            self._list_models(request, path, client, exchange)
+            return
+        route, response_id = routes.match(request.method, path)
+        exchange.route = route.name
+        settings = self._settings
+        body = await read_body(request, account, limit_bytes=settings.body_bytes, timeout_s=settings.body_s)
+        exchange.request_bytes = len(body)
+        is_json_post = request.method == "POST" and not path.endswith("/cancel")
+        facts = request_body.read_body(route, body) if is_json_post else request_body.BodyFacts()
+        exchange.is_stream = facts.is_stream
+        view = RequestView(
+            request_id=exchange.request_id,
+            route=route,
+            method=request.method,
+            target=request.raw_path,
+            headers=forwarded_headers(request.raw_headers),
+            body=body,
+            arrived_at=exchange.arrived_at,
+            model=facts.model,
+            is_stream=facts.is_stream,
+            response_id=response_id or facts.previous_response_id,
+        )
+        await self._dispatcher.serve(view, client, exchange)
+
+    def _list_models(self, request: web.BaseRequest, path: str, client: ClientSide, exchange: Exchange) -> None:
+        if request.method != "GET":
+            raise routes.method_not_allowed(request.method, path, "GET")
+        is_anthropic = "anthropic-version" in request.headers
+        cards = self._models.merged()
+        if path == _MODELS_PATH:
+            body = model_list.anthropic_list(cards) if is_anthropic else model_list.openai_list(cards)
+        else:
+            name = unquote(path[len(_MODELS_PATH) + 1 :])
+            card = next((card for card in cards if card["id"] == name), None)
+            if card is None:
+                raise Refusal(Outcome.REFUSED_NOT_FOUND, 404, f"The model {routes.clipped(name)} is not served here.")
+            body = model_list.anthropic_card(card) if is_anthropic else model_list.openai_card(card)
+        exchange.finish(Outcome.COMPLETED, 200)
+        self._answer(client, 200, body, (_JSON, (b"x-request-id", exchange.request_id.encode())))
+
+    def _client_of(self, request: web.BaseRequest) -> ClientSide:
+        connection: Any = request.protocol
+        return ClientSide(
+            connection,
+            is_http11=request.version >= HttpVersion11,
+            keep_alive=request.keep_alive and not self._is_draining(),
+            write_stall_s=self._settings.write_stall_s,
+        )
+
+    def _answer(self, client: ClientSide, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        client.start(status, b"", headers, len(body))
+        client.write(body, is_last=True)
+
+    def _refuse(self, target: str, client: ClientSide, refusal: Refusal, request_id: str) -> None:
+        if client.is_started:
+            client.break_off()
+            return
+        dialect = routes.dialect_of(target)
+        headers = [_JSON, (b"x-request-id", request_id.encode())]
+        if dialect is Dialect.ANTHROPIC:
+            headers.append((b"request-id", request_id.encode()))
+        if refusal.retry_after_s is not None:
+            headers.append((b"Retry-After", b"%d" % refusal.retry_after_s))
+        elif 400 <= refusal.status < 500:
+            headers.append((b"x-should-retry", b"false"))
+        if refusal.allow is not None:
+            headers.append((b"Allow", refusal.allow.encode()))
+        if refusal.status == 401:
+            headers.append((b"WWW-Authenticate", b"Bearer"))
+        client.keep_alive = client.keep_alive and not refusal.close
+        body = error_body(dialect, refusal.status, refusal.message, refusal.outcome)
+        self._answer(client, refusal.status, body, tuple(headers))
+
+    def _refuse_head(self, request: web.BaseRequest, status: int, message: str) -> web.StreamResponse:
+        """What aiohttp's parser refused: it is recorded like any other request."""
+        connection: Any = request.protocol
+        client = ClientSide(connection, is_http11=True, keep_alive=False, write_stall_s=self._settings.write_stall_s)
+        exchange = Exchange(request_id=request_id_of(request), recorder=self._recorder, clock=self._clock)
+        refusal = Refusal(Outcome.REFUSED_BAD_REQUEST, status, message, close=True)
+        with exchange:
+            exchange.finish(refusal.outcome, status, message)
+            self._refuse("", client, refusal, exchange.request_id)
+        client.detach()
+        return _Answered(client)

@@ -1,0 +1,1 @@
+"""Fakes that we own: a recorder, and a backend that follows a script."""

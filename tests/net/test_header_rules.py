@@ -1,0 +1,41 @@
+from proxy.net.header_rules import forwarded_headers, relayed_headers
+
+
+def test_hop_by_hop_credentials_and_control_headers_stop_here():
+    """Rows 34 and 35, L43, L64: none of them reaches a backend; everything else does, byte for byte."""
+    kept = [
+        (b"Anthropic-Beta", b"x-1"),
+        (b"x-claude-code-session-id", b"s"),
+        (b"session_id", b"codex"),
+        (b"X-Odd", b"\xe9"),
+    ]
+    stopped = [
+        (b"Connection", b"keep-alive, X-Named"), (b"X-Named", b"1"), (b"Keep-Alive", b"5"), (b"TE", b"trailers"),
+        (b"Transfer-Encoding", b"chunked"), (b"Upgrade", b"h2c"), (b"HTTP2-Settings", b"x"),
+        (b"Proxy-Authorization", b"x"),
+        (b"authorization", b"Bearer secret"), (b"X-API-Key", b"secret"), (b"Cookie", b"a=b"), (b"Host", b"x"),
+        (b"Content-Length", b"3"), (b"Expect", b"100-continue"), (b"X-data-parallel-rank", b"1"),
+    ]  # fmt: skip
+
+    assert forwarded_headers([*stopped, *kept]) == tuple(kept)
+
+
+def test_naming_an_end_to_end_header_in_connection_does_not_strip_it():
+    """Row 35: a client cannot have the content type taken off behind us."""
+    headers = [(b"Connection", b"Content-Type"), (b"Content-Type", b"application/json")]
+
+    assert forwarded_headers(headers) == ((b"Content-Type", b"application/json"),)
+
+
+def test_underscore_twins_of_framing_and_credentials_are_dropped():
+    """Row 9: a lenient server behind us must not read them as the real ones."""
+    twins = [(b"Transfer_Encoding", b"chunked"), (b"content_length", b"9"), (b"x_api_key", b"k")]
+
+    assert forwarded_headers(twins) == ()
+
+
+def test_answers_lose_framing_and_cookies_and_gain_the_receipt():
+    """L71: no cookie of one user's answer is relayed."""
+    headers = [(b"date", b"d"), (b"Set-Cookie", b"a=b"), (b"transfer-encoding", b"chunked"), (b"content-length", b"3")]
+
+    assert relayed_headers(headers, [(b"x-request-id", b"r")]) == [(b"date", b"d"), (b"x-request-id", b"r")]
