@@ -1,0 +1,258 @@
+"""All metrics of the proxy: what they are called, how they are counted, how they are exposed.
+
+Fed by the recorder and the loop monitor, read by the admin paths, always on the event loop. Never takes a label value
+that is not from a closed set or from the configuration.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Metric,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from proxy.core.gaps import GAP_BOUNDS_S
+from proxy.core.requests import FinishedRequest, Usage
+from proxy.telemetry.histograms import Histogram
+
+_DURATION_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0)
+_TTFT_BOUNDS_S = (
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.2,
+    0.35,
+    0.5,
+    0.75,
+    1.0,
+    1.5,
+    2.5,
+    5.0,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+    160.0,
+    600.0,
+)
+_OVERHEAD_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+MAX_MODELS = 1000
+"""Distinct model labels; further ones count as `other`. Adapters that come and go for months stay bounded by it."""
+CACHE_S = 1.0
+"""A scrape costs about 8 us a sample on the event loop; within this time further scrapers get the same page."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendGauges:
+    """What is shown of one backend at the moment of a scrape."""
+
+    name: str
+    is_up: bool
+    inflight_requests: int
+
+
+class Metrics:
+    """The metric half of a recorder, with a registry of its own.
+
+    The callables are asked at each scrape; what is not given is not exported, since unknown is not zero.
+
+    Args:
+        version: of the proxy.
+        backends: a backend that is no longer named disappears.
+        buffered_body_bytes: request bodies in memory now, in bytes.
+        open_connections: client connections now.
+        dropped_log_lines: log lines that were thrown away since the start.
+    """
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        backends: Callable[[], Iterable[BackendGauges]] = tuple,
+        buffered_body_bytes: Callable[[], int] | None = None,
+        open_connections: Callable[[], int] | None = None,
+        dropped_log_lines: Callable[[], int] | None = None,
+    ) -> None:
+        # Process-wide in prometheus_client: without it every counter has a second series with its birthday.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library leaves it untyped
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._pages: dict[bool, tuple[float, bytes]] = {}
+        self._models: set[str] = set()
+        self._register_counters()
+        self._register_histograms()
+        self.registry.register(_BackendCollector(backends))
+        build = Gauge("tidegate_build_info", "1, with the running version.", ["version"], registry=self.registry)
+        build.labels(version).set(1)
+        self._read_at_scrape("tidegate_buffered_body_bytes", "Request bodies in memory.", buffered_body_bytes)
+        self._read_at_scrape("tidegate_open_connections", "Client connections.", open_connections)
+        if dropped_log_lines is not None:
+            self.registry.register(_DroppedLines(dropped_log_lines))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def record(self, finished: FinishedRequest) -> None:
+        """Count one finished request."""
+        model, route = self._model_label(finished.model), finished.route
+        self._requests.inc(route, model, finished.outcome)
+        if finished.outcome.is_refusal:
+            self._refusals.inc(finished.outcome)
+        else:
+            # A refusal takes no time; among the durations it would make a bad hour look fast.
+            self._duration.observe(finished.duration_s, route, model)
+        if finished.ttft_s is not None:
+            self._ttft.observe(finished.ttft_s, route, model)
+        if finished.overhead_s is not None:
+            self._overhead.observe(finished.overhead_s)
+        if finished.gap_counts:
+            self._gaps.merge(finished.gap_counts, finished.gap_sum_s, model)
+        for reason, count in finished.retries.items():
+            self._retries.inc(reason, by=count)
+        self._count_tokens(model, finished.usage)
+
+    def observe_event_loop_lag(self, lag_s: float) -> None:
+        """Count how much later than asked, in seconds, the event loop woke its monitor."""
+        self._lag.observe(max(lag_s, 0.0))
+
+    def exposition(self, accept_header: str, *, now: float) -> tuple[bytes, str]:
+        """The page for a scraper and its content type; at most one is made a second and format.
+
+        Args:
+            accept_header: as the scraper sent it; anything but OpenMetrics gets the plain text format.
+            now: monotonic seconds.
+        """
+        # The library's own choice would repeat a version from the header in the answer, and so is not used.
+        is_openmetrics = "application/openmetrics-text" in accept_header
+        made_at, page = self._pages.get(is_openmetrics, (float("-inf"), b""))
+        if now - made_at >= CACHE_S:
+            page = _to_openmetrics(self.registry) if is_openmetrics else _to_text(self.registry)
+            self._pages[is_openmetrics] = (now, page)
+        return page, openmetrics.CONTENT_TYPE_LATEST if is_openmetrics else _PLAIN_TEXT
+
+    def _register_counters(self) -> None:
+        self._requests = self._counter("requests", "Requests that ended.", ["route", "model", "outcome"])
+        self._refusals = self._counter("refusals", "Requests that the proxy turned away itself.", ["reason"])
+        self._retries = self._counter("retries", "Attempts that were repeated.", ["reason"])
+        self._tokens = self._counter("tokens", "Tokens that engines reported.", ["model", "kind"])
+
+    def _register_histograms(self) -> None:
+        labels = ["route", "model"]
+        self._duration = self._histogram(
+            "request_duration_seconds", "From a request's arrival to its end.", labels, _DURATION_BOUNDS_S
+        )
+        self._ttft = self._histogram(
+            "time_to_first_token_seconds", "From a request's arrival to its first token.", labels, _TTFT_BOUNDS_S
+        )
+        self._gaps = self._histogram(
+            "inter_token_latency_seconds", "Pauses between token events of a stream.", ["model"], GAP_BOUNDS_S
+        )
+        self._overhead = self._histogram(
+            "overhead_seconds", "Time that the proxy added before sending.", [], _OVERHEAD_BOUNDS_S
+        )
+        self._lag = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop woke a timer.", [], _LAG_BOUNDS_S
+        )
+
+    def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> "_CachedCounter":
+        return _CachedCounter(Counter(f"tidegate_{name}", documentation, labels, registry=self.registry))
+
+    def _histogram(self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Histogram:
+        histogram = Histogram(f"tidegate_{name}", documentation, labels, bounds)
+        self.registry.register(histogram)
+        return histogram
+
+    def _read_at_scrape(self, name: str, documentation: str, read: Callable[[], int] | None) -> None:
+        if read is not None:
+            Gauge(name, documentation, registry=self.registry).set_function(read)
+
+    def _model_label(self, model: str) -> str:
+        if model in self._models:
+            return model
+        if len(self._models) >= MAX_MODELS:
+            return "other"
+        self._models.add(model)
+        return model
+
+    def _count_tokens(self, model: str, usage: Usage) -> None:
+        if usage.prompt_tokens:
+            self._tokens.inc(model, "prompt", by=usage.prompt_tokens)
+        if usage.cached_tokens:
+            self._tokens.inc(model, "cached", by=usage.cached_tokens)
+        if usage.completion_tokens:
+            self._tokens.inc(model, "completion", by=usage.completion_tokens)
+
+
+# The library leaves these untyped in part.
+_to_text: Callable[[CollectorRegistry], bytes] = generate_latest
+_to_openmetrics: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest
+_PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _CachedCounter:
+    """A counter that looks up its children itself: `labels()` validates and locks at each call."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._children: dict[tuple[str, ...], Counter] = {}
+
+    def inc(self, *labels: str, by: float = 1) -> None:
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._counter.labels(*labels)
+        child.inc(by)
+
+
+class _BackendCollector(Collector):
+    """Reads the backends at each scrape, so that nothing has to be kept in step with them."""
+
+    def __init__(self, backends: Callable[[], Iterable[BackendGauges]]) -> None:
+        self._backends = backends
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families()
+
+    def collect(self) -> Iterator[Metric]:
+        up, inflight = self._families()
+        for backend in self._backends():
+            up.add_metric([backend.name], float(backend.is_up))
+            inflight.add_metric([backend.name], backend.inflight_requests)
+        yield from (up, inflight)
+
+    def _families(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily("tidegate_backend_up", "1 while a backend gets requests.", labels=["backend"]),
+            GaugeMetricFamily(
+                "tidegate_backend_inflight_requests", "Requests that the proxy has there now.", labels=["backend"]
+            ),
+        )
+
+
+class _DroppedLines(Collector):
+    """Reads the log's own count at each scrape."""
+
+    def __init__(self, dropped_log_lines: Callable[[], int]) -> None:
+        self._dropped_log_lines = dropped_log_lines
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family(0)]
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family(self._dropped_log_lines())
+
+    def _family(self, count: int) -> CounterMetricFamily:
+        documentation = "Log lines thrown away because whoever reads the log did not keep up."
+        return CounterMetricFamily("tidegate_log_lines_dropped", documentation, value=count)

@@ -1,0 +1,33 @@
+"""A finished request with everything known, to be varied by the tests."""
+
+from dataclasses import replace
+from typing import Any
+
+from proxy.core.gaps import GapCounter
+from proxy.core.outcomes import Outcome
+from proxy.core.requests import FinishedRequest, Usage
+
+
+def finished(**changes: Any) -> FinishedRequest:
+    """One streamed answer: 100 prompt tokens, half of them cached, first token at 0.2 s, two pauses."""
+    gaps = GapCounter()
+    for at in (1.0, 1.015, 41.015):
+        gaps.mark(at)
+    record = FinishedRequest(
+        request_id="req-1",
+        route="chat_completions",
+        model="qwen",
+        outcome=Outcome.COMPLETED,
+        status=200,
+        duration_s=1.5,
+        is_stream=True,
+        backend="a:8000",
+        overhead_s=0.0004,
+        ttft_s=0.2,
+        gap_counts=tuple(gaps.counts),
+        gap_sum_s=gaps.sum_s,
+        usage=Usage(prompt_tokens=100, cached_tokens=50, completion_tokens=3),
+        request_bytes=1000,
+        response_bytes=2000,
+    )
+    return replace(record, **changes)

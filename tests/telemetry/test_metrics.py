@@ -1,0 +1,167 @@
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from proxy.core.outcomes import Outcome
+from proxy.core.requests import Usage
+from proxy.telemetry.metrics import CACHE_S, MAX_MODELS, BackendGauges, Metrics
+from tests.telemetry.records import finished
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
+
+
+def values_of(metrics, name, *labels, now=0.0):
+    """The samples of one name, as the values of these labels to the number, from the page that a scraper gets."""
+    page, _ = metrics.exposition("", now=now)
+    samples = [one for family in parse_text(page.decode()) for one in family.samples if one.name == name]
+    return {tuple(one.labels[label] for label in labels): one.value for one in samples}
+
+
+def test_a_completed_request_is_counted_everywhere():
+    """One record feeds the counters and all histograms."""
+    metrics = Metrics(version="1")
+    metrics.record(finished(retries={"connect": 2}))
+
+    key = ("chat_completions", "qwen")
+    assert values_of(metrics, "tidegate_requests_total", "route", "model", "outcome") == {(*key, "completed"): 1}
+    assert values_of(metrics, "tidegate_request_duration_seconds_sum", "route", "model") == {key: 1.5}
+    assert values_of(metrics, "tidegate_time_to_first_token_seconds_sum", "route", "model") == {key: 0.2}
+    assert values_of(metrics, "tidegate_overhead_seconds_sum") == {(): 0.0004}
+    assert values_of(metrics, "tidegate_retries_total", "reason") == {("connect",): 2}
+    assert values_of(metrics, "tidegate_refusals_total", "reason") == {}
+
+
+def test_token_gaps_land_in_the_buckets_of_their_length():
+    """Pauses that streams counted for themselves are merged: two of 15 ms and two of 40 s."""
+    metrics = Metrics(version="1")
+    for _ in range(2):
+        metrics.record(finished())
+
+    buckets = values_of(metrics, "tidegate_inter_token_latency_seconds_bucket", "model", "le")
+
+    assert [buckets["qwen", le] for le in ("0.01", "0.02", "30.0", "+Inf")] == [0, 2, 2, 4]
+    assert values_of(metrics, "tidegate_inter_token_latency_seconds_sum") == {(): pytest.approx(80.03)}
+
+
+def test_tokens_that_were_not_reported_are_not_counted_as_none():
+    """Unknown is not zero: no series appears for what no engine has said."""
+    metrics = Metrics(version="1")
+    metrics.record(finished(usage=Usage(prompt_tokens=7)))
+
+    assert values_of(metrics, "tidegate_tokens_total", "model", "kind") == {("qwen", "prompt"): 7}
+
+
+def test_a_refusal_is_counted_and_kept_out_of_the_durations():
+    """Refusals take no time; among the durations they would make a bad hour look fast."""
+    metrics = Metrics(version="1")
+    metrics.record(
+        finished(outcome=Outcome.REFUSED_OVERLOADED, ttft_s=None, overhead_s=None, gap_counts=(), usage=Usage())
+    )
+
+    assert values_of(metrics, "tidegate_refusals_total", "reason") == {("refused_overloaded",): 1}
+    assert values_of(metrics, "tidegate_request_duration_seconds_count") == {}
+    assert values_of(metrics, "tidegate_time_to_first_token_seconds_count") == {}
+
+
+def test_models_stay_bounded():
+    """Names beyond the bound share one series; those known already keep theirs."""
+    metrics = Metrics(version="1")
+    for number in range(MAX_MODELS + 50):
+        metrics.record(finished(model=f"adapter-{number}"))
+    metrics.record(finished(model="adapter-0"))
+
+    by_model = values_of(metrics, "tidegate_requests_total", "model")
+
+    assert len(by_model) == MAX_MODELS + 1
+    assert (by_model["other",], by_model["adapter-0",]) == (50, 2)
+
+
+def test_gauges_are_read_when_asked():
+    """Backends come and go between scrapes without anybody telling the metrics."""
+    backends = [
+        BackendGauges("a", is_up=True, inflight_requests=3),
+        BackendGauges("b", is_up=False, inflight_requests=0),
+    ]
+    metrics = Metrics(
+        version="1.2",
+        backends=lambda: backends,
+        buffered_body_bytes=lambda: 77,
+        open_connections=lambda: 5,
+        dropped_log_lines=lambda: 9,
+    )
+
+    assert values_of(metrics, "tidegate_backend_up", "backend") == {("a",): 1, ("b",): 0}
+    assert values_of(metrics, "tidegate_backend_inflight_requests", "backend") == {("a",): 3, ("b",): 0}
+    assert values_of(metrics, "tidegate_buffered_body_bytes") == {(): 77}
+    assert values_of(metrics, "tidegate_open_connections") == {(): 5}
+    assert values_of(metrics, "tidegate_log_lines_dropped_total") == {(): 9}
+    assert values_of(metrics, "tidegate_build_info", "version") == {("1.2",): 1}
+
+    backends.pop()
+    assert values_of(metrics, "tidegate_backend_up", "backend", now=CACHE_S) == {("a",): 1}
+
+
+def test_what_nobody_feeds_is_not_exported():
+    """A gauge that stands at zero because nothing reads it would be believed."""
+    page, _ = Metrics(version="1").exposition("", now=0.0)
+
+    assert b"tidegate_open_connections" not in page
+    assert b"tidegate_buffered_body_bytes" not in page
+    assert b"tidegate_log_lines_dropped" not in page
+
+
+def test_a_page_is_made_once_a_second_and_format():
+    """Many scrapers cost no more than one."""
+    metrics = Metrics(version="1")
+    first, _ = metrics.exposition("", now=10.0)
+    metrics.record(finished())
+
+    assert metrics.exposition("", now=10.0 + CACHE_S / 2)[0] is first
+    assert metrics.exposition(OPENMETRICS, now=10.0 + CACHE_S / 2)[0] != first
+    assert metrics.exposition("", now=10.0 + CACHE_S)[0] != first
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "text/plain", "application/json", "a" * 10_000, "text/plain;version=9\r\nx:y"]
+)
+def test_other_scrapers_get_plain_text(accept):
+    """Whatever a client asks for, the content type is one of two constants."""
+    _, content_type = Metrics(version="1").exposition(accept, now=0.0)
+
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_openmetrics_can_be_parsed_strictly():
+    """The page holds to the stricter format as well, and no series tells a counter's birthday."""
+    metrics = Metrics(version="1", backends=lambda: [BackendGauges("a", is_up=True, inflight_requests=0)])
+    metrics.record(finished(retries={"connect": 1}))
+    metrics.observe_event_loop_lag(0.004)
+
+    page, content_type = metrics.exposition(OPENMETRICS, now=0.0)
+    families = {family.name: family for family in parse_openmetrics(page.decode())}
+
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert {"tidegate_requests", "tidegate_inter_token_latency_seconds", "process_cpu_seconds"} <= families.keys()
+    assert "_created" not in page.decode()
+
+
+def test_lag_is_never_negative():
+    """A timer that fires early by the clock's grain counts as on time."""
+    metrics = Metrics(version="1")
+    metrics.observe_event_loop_lag(-0.001)
+    metrics.observe_event_loop_lag(0.25)
+
+    assert values_of(metrics, "tidegate_event_loop_lag_seconds_sum") == {(): 0.25}
+    assert values_of(metrics, "tidegate_event_loop_lag_seconds_count") == {(): 2}
+
+
+def test_every_outcome_can_be_recorded():
+    """No ending is forgotten by the counters."""
+    metrics = Metrics(version="1")
+    for outcome in Outcome:
+        metrics.record(finished(outcome=outcome))
+
+    assert sum(values_of(metrics, "tidegate_requests_total", "outcome").values()) == len(Outcome)
+    assert len(values_of(metrics, "tidegate_refusals_total", "reason")) == sum(
+        outcome.is_refusal for outcome in Outcome
+    )
