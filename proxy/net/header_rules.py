@@ -38,7 +38,7 @@ _NEVER_NAMED: Final = frozenset(
         b"anthropic-beta",
     }
 )
-"""A `Connection` header that names one of these is trying to strip it from the request behind us."""
+"""Never hop-by-hop: a `Connection` header that names one is trying to strip it from the request behind us."""
 
 _NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id"}
 
@@ -53,11 +53,16 @@ def connection_options(headers: Iterable[Header]) -> frozenset[bytes]:
     )
 
 
+def names_protected(headers: Iterable[Header]) -> bool:
+    """Whether a `Connection` header tries to have a header stripped that framing or authentication rests on."""
+    return not _NEVER_NAMED.isdisjoint(connection_options(headers))
+
+
 def forwarded_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
     """The client's headers that go on to a backend, names and values byte for byte."""
     headers = tuple(headers)
     named = connection_options(headers)
-    stopped = _STOPPED | (named - _NEVER_NAMED) if named else _STOPPED
+    stopped = _STOPPED | named if named else _STOPPED
     return tuple(header for header in headers if (name := header[0].lower()) not in stopped and not _is_twin(name))
 
 

@@ -16,6 +16,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from proxy.core.errors import Refusal
 from proxy.core.outcomes import Outcome
 from proxy.net.connection import BodyFramingError
+from proxy.net.header_rules import names_protected
 
 _TARGET: Final = re.compile(r"/[!-~]*")
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._~\-:\[\]%]*")
@@ -92,6 +93,8 @@ def check_head(request: web.BaseRequest) -> str:
         raise _bad("The only transfer coding taken is chunked.", 501)
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise _bad("Compressed request bodies are not taken.", 415)
+    if names_protected(request.raw_headers):
+        raise _bad("The Connection header names a header that is not hop-by-hop.")
     return target.split("?", 1)[0]
 
 

@@ -118,6 +118,7 @@ async def test_a_slow_reader_gets_everything(rig):
         (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\nContent-Length: 2\r\n\r\n{}", 400),
         (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 40_000 + b"\r\n\r\n", 431),
         (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415),
+        (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: Content-Length\r\nContent-Length: 2\r\n\r\n{}", 400),
         (b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405),
         (b"POST /pause HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 404),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),

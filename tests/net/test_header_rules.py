@@ -1,4 +1,4 @@
-from proxy.net.header_rules import forwarded_headers, relayed_headers
+from proxy.net.header_rules import forwarded_headers, names_protected, relayed_headers
 
 
 def test_hop_by_hop_credentials_and_control_headers_stop_here():
@@ -20,11 +20,11 @@ def test_hop_by_hop_credentials_and_control_headers_stop_here():
     assert forwarded_headers([*stopped, *kept]) == tuple(kept)
 
 
-def test_naming_an_end_to_end_header_in_connection_does_not_strip_it():
-    """Row 35: a client cannot have the content type taken off behind us."""
-    headers = [(b"Connection", b"Content-Type"), (b"Content-Type", b"application/json")]
-
-    assert forwarded_headers(headers) == ((b"Content-Type", b"application/json"),)
+def test_naming_an_end_to_end_header_in_connection_is_noticed():
+    """Row 35: a client cannot have the content type or a key taken off behind us; such a request is refused."""
+    assert names_protected([(b"Connection", b"close, Content-Type")])
+    assert names_protected([(b"Connection", b"close"), (b"connection", b"authorization")])
+    assert not names_protected([(b"Connection", b"keep-alive, X-Named"), (b"Content-Type", b"close")])
 
 
 def test_underscore_twins_of_framing_and_credentials_are_dropped():
