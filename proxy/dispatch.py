@@ -97,7 +97,7 @@ class Dispatcher(Generic[ClientT_contra]):
         Raises:
             Refusal: 503 when no backend is up.
         """
-        candidates = self._candidates(view, tried)
+        candidates: Sequence[Candidate] = self._candidates(view, tried)
         if not candidates:
             message = "No backend is available for this request right now."
             raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
@@ -123,7 +123,7 @@ class Dispatcher(Generic[ClientT_contra]):
 
     def _after_failure(self, error: UpstreamError, tried: Sequence[Backend], exchange: Exchange) -> None:
         """Let the next attempt begin, or raise the refusal that ends the request."""
-        if error.outcome is Outcome.UPSTREAM_ERROR_CONNECT:
+        if error.is_refused:
             self._fleet.health.on_connect_failure(tried[-1].name)
         has_more = any(
             backend not in tried and self._fleet.health.is_up(backend.name) for backend in self._fleet.backends

@@ -57,9 +57,11 @@ class UpstreamError(Exception):
     Attributes:
         outcome: which ending the request gets if nothing better follows.
         retry: whether and where it may be repeated.
+        is_refused: the backend's address refused the connection, so nobody listens there. Slowness proves nothing.
     """
 
-    def __init__(self, outcome: Outcome, message: str, *, retry: Retry = Retry.NEVER) -> None:
+    def __init__(self, outcome: Outcome, message: str, *, retry: Retry = Retry.NEVER, is_refused: bool = False) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.retry = retry
+        self.is_refused = is_refused

@@ -4,7 +4,6 @@ Owned by one relay. It keeps the first and the last few kilobytes and nothing el
 what a chunk costs on the way is a few comparisons.
 """
 
-from collections import deque
 from typing import Any, Final
 
 import orjson
@@ -52,7 +51,7 @@ class AnswerReader:
         self._first_token_marker = _FIRST_TOKEN[route.stream_end]
         self._head: list[bytes] = []
         self._head_bytes = 0
-        self._tail: deque[bytes] = deque()
+        self._tail: list[bytes] = []
         self._tail_bytes = 0
         self.body_bytes = 0
         self.first_token_at: float | None = None
@@ -71,11 +70,16 @@ class AnswerReader:
         if self._head_bytes < _HEAD_BYTES:
             self._head.append(data[:_HEAD_BYTES])
             self._head_bytes += size
-        tail = self._tail
-        tail.append(data if size <= _TAIL_BYTES else data[-_TAIL_BYTES:])
-        self._tail_bytes += min(size, _TAIL_BYTES)
-        while self._tail_bytes - len(tail[0]) >= _TAIL_BYTES:
-            self._tail_bytes -= len(tail.popleft())
+        self._tail.append(data)
+        self._tail_bytes += size
+        if self._tail_bytes > 2 * _TAIL_BYTES:
+            self._trim_tail()
+
+    def _trim_tail(self) -> None:
+        # Rarely: appending is all that a chunk costs, and at most twice the window is kept in between.
+        end = self._end()[-_TAIL_BYTES:]
+        self._tail = [end]
+        self._tail_bytes = len(end)
 
     @property
     def is_at_event_boundary(self) -> bool:

@@ -97,19 +97,26 @@ class ClientSide:
             body: bytes; empty is fine.
             is_last: the answer is complete with them.
         """
-        if self._transport.is_closing():
+        transport = self._transport
+        if transport.is_closing():
             return
-        head, self._head = self._head or b"", None
+        head = self._head
+        if head is None and body and self._is_chunked and not is_last:
+            transport.write(b"%x\r\n%b\r\n" % (len(body), body))  # what nearly every write of a stream is
+            return
+        self._head = None
+        data = head or b""
         if self._is_chunked:
-            data = b"%b%x\r\n%b\r\n" % (head, len(body), body) if body else head
+            if body:
+                data = b"%b%x\r\n%b\r\n" % (data, len(body), body)
             if is_last:
                 data += b"0\r\n\r\n"
         else:
-            data = head + body if head else body
+            data = data + body if data else body
             if self._left_bytes is not None:
                 self._left_bytes -= len(body)
         if data:
-            self._transport.write(data)
+            transport.write(data)
         if is_last:
             self._end()
 

@@ -7,15 +7,19 @@ from collections import deque
 from proxy.core.backends import Backend
 from proxy.core.errors import Retry, UpstreamError
 from proxy.core.outcomes import Outcome
+from proxy.core.ports import Clock
 from proxy.net.upstream import UpstreamConnection, UpstreamTimeouts
 
 
 class ConnectionPool:
     """The idle connections of one backend. No limit on open ones: admission is what limits, not a hidden queue."""
 
-    def __init__(self, backend: Backend, timeouts: UpstreamTimeouts, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, backend: Backend, timeouts: UpstreamTimeouts, clock: Clock, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._backend = backend
         self._timeouts = timeouts
+        self._clock = clock
         self._tls = (tls or ssl.create_default_context()) if backend.is_tls else None
         self._idle: deque[UpstreamConnection] = deque()
 
@@ -28,7 +32,7 @@ class ConnectionPool:
         Raises:
             UpstreamError: no connection within `connect_s`; nothing was sent, another backend may try.
         """
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         while self._idle and not fresh:
             connection = self._idle.pop()
             if self._is_usable(connection, now):
@@ -40,7 +44,7 @@ class ConnectionPool:
     def release(self, connection: UpstreamConnection) -> None:
         """Take a connection back: kept when it can serve again, closed otherwise."""
         if connection.is_reusable:
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = self._clock()
             self._idle.append(connection)
         else:
             connection.abort()
@@ -70,12 +74,17 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
                 _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(loop, self._timeouts), backend.host, backend.port, ssl=self._tls
+                    lambda: UpstreamConnection(loop, self._timeouts, self._clock),
+                    backend.host,
+                    backend.port,
+                    ssl=self._tls,
                 )
         except TimeoutError:
             message = f"no connection within {self._timeouts.connect_s:g} s"
             raise UpstreamError(Outcome.UPSTREAM_ERROR_CONNECT, message, retry=Retry.ELSEWHERE) from None
         except OSError as error:
             message = f"cannot connect: {error.strerror or type(error).__name__}"
-            raise UpstreamError(Outcome.UPSTREAM_ERROR_CONNECT, message, retry=Retry.ELSEWHERE) from error
+            raise UpstreamError(
+                Outcome.UPSTREAM_ERROR_CONNECT, message, retry=Retry.ELSEWHERE, is_refused=True
+            ) from error
         return connection

@@ -42,7 +42,7 @@ class HttpForwarder:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._pools = {backend.name: ConnectionPool(backend, settings.timeouts, tls) for backend in backends}
+        self._pools = {backend.name: ConnectionPool(backend, settings.timeouts, clock, tls) for backend in backends}
 
     async def forward(
         self, view: RequestView, backend: Backend, client: ClientSide, exchange: Exchange
@@ -59,7 +59,6 @@ class HttpForwarder:
                 connection,
                 receipt=receipt,
                 answer_buffer_bytes=self._settings.answer_buffer_bytes,
-                clock=self._clock,
             )
             if exchange.sent_at is None:
                 exchange.sent_at = self._clock()
@@ -79,8 +78,9 @@ class HttpForwarder:
             exchange.count_retry("stale_connection")
             connection = await pool.acquire(fresh=True)
 
-    def close_expired(self, now: float) -> None:
+    def close_expired(self) -> None:
         """Close idle connections that are too old, on every backend."""
+        now = self._clock()
         for pool in self._pools.values():
             pool.close_expired(now)
 
@@ -113,7 +113,6 @@ def request_head(view: RequestView, backend: Backend) -> bytes:
 
 async def close_expired_for_ever(forwarder: HttpForwarder, interval_s: float = 1.0) -> None:
     """Close connections that idle too long, until cancelled."""
-    loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(interval_s)
-        forwarder.close_expired(loop.time())
+        forwarder.close_expired()

@@ -40,17 +40,18 @@ _NEVER_NAMED: Final = frozenset(
 )
 """Never hop-by-hop: a `Connection` header that names one is trying to strip it from the request behind us."""
 
+_PLAIN_OPTIONS: Final = frozenset({b"keep-alive", b"close"})
+_NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
+
 _NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id"}
 
 
 def connection_options(headers: Iterable[Header]) -> frozenset[bytes]:
     """The header names that `Connection` headers declare to be hop-by-hop, in lower case."""
-    return frozenset(
-        option.strip().lower()
-        for name, value in headers
-        if name.lower() == b"connection"
-        for option in value.split(b",")
-    )
+    values = [value for name, value in headers if name.lower() == b"connection"]
+    if not values or (len(values) == 1 and values[0].lower() in _PLAIN_OPTIONS):
+        return _NO_OPTIONS
+    return frozenset(option.strip().lower() for value in values for option in value.split(b","))
 
 
 def names_protected(headers: Iterable[Header]) -> bool:

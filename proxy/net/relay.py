@@ -8,7 +8,6 @@ import asyncio
 
 from proxy.core.errors import UpstreamError
 from proxy.core.outcomes import Outcome
-from proxy.core.ports import Clock
 from proxy.core.requests import AttemptResult, RequestView, Usage
 from proxy.dialects.answer_reader import AnswerReader
 from proxy.dialects.errors import stream_error_event
@@ -33,14 +32,12 @@ class Relay:
         *,
         receipt: tuple[tuple[bytes, bytes], ...],
         answer_buffer_bytes: int,
-        clock: Clock,
     ) -> None:
         self._view = view
         self._client = client
         self._connection = connection
         self._receipt = receipt
         self._answer_buffer_bytes = answer_buffer_bytes
-        self._clock = clock
         self._head: ResponseHead | None = None
         self._held: list[bytes] | None = None
         self._held_bytes = 0
@@ -48,8 +45,13 @@ class Relay:
         self._failure: UpstreamError | None = None
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def on_received(self, head: ResponseHead | None, body: bytes, *, has_ended: bool) -> None:
+    def on_received(self, head: ResponseHead | None, body: bytes, has_ended: bool, now: float) -> None:
         """One read's worth of the answer."""
+        reader = self._reader
+        if reader is not None and not has_ended:
+            reader.feed(body, now)
+            self._client.write(body)
+            return
         if head is not None:
             self._head = head
             if 200 <= head.status < 300:
@@ -57,19 +59,9 @@ class Relay:
             else:
                 self._held = []
         if self._held is not None:
-            self._hold(body, has_ended=has_ended)
+            self._hold(body, has_ended, now)
             return
-        reader = self._reader
-        assert reader is not None
-        if body:
-            reader.feed(body, self._clock())
-        client = self._client
-        if client.is_gone:
-            self._resolve()
-            return
-        client.write(body, is_last=has_ended)
-        if has_ended:
-            self._resolve()
+        self._pass_on(body, has_ended, now)
 
     def on_failed(self, error: UpstreamError) -> None:
         """The backend will not complete the answer."""
@@ -148,7 +140,18 @@ class Relay:
         client.on_resume = self._connection.resume_reading
         client.start(head.status, head.reason, relayed_headers(head.headers, self._receipt), head.content_length)
 
-    def _hold(self, body: bytes, *, has_ended: bool) -> None:
+    def _pass_on(self, body: bytes, has_ended: bool, now: float) -> None:
+        """The first or the last bytes of an answer that flows."""
+        assert self._reader is not None
+        if body:
+            self._reader.feed(body, now)
+        # A head whose body has a known length waits for its first bytes: one write instead of two.
+        if body or has_ended or self._head is None or not self._head.content_length:
+            self._client.write(body, is_last=has_ended)
+        if has_ended:
+            self._resolve()
+
+    def _hold(self, body: bytes, has_ended: bool, now: float) -> None:
         assert self._held is not None
         assert self._head is not None
         if body:
@@ -164,7 +167,7 @@ class Relay:
             # Too long to be an error message: pass it on as it is, like any other answer.
             held, self._held = b"".join(self._held), None
             self._commit(self._head)
-            self.on_received(None, held, has_ended=False)
+            self._pass_on(held, has_ended=False, now=now)
 
     def _resolve(self) -> None:
         if not self.finished.done():

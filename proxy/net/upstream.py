@@ -13,6 +13,7 @@ import httptools
 
 from proxy.core.errors import Retry, UpstreamError
 from proxy.core.outcomes import Outcome
+from proxy.core.ports import Clock
 
 _MAX_HEADERS: Final = 256
 _MAX_HEADER_BYTES: Final = 65_536
@@ -55,8 +56,15 @@ class ResponseHead:
 class ResponseSink(Protocol):
     """Takes an answer as it arrives. Neither method may raise or wait."""
 
-    def on_received(self, head: ResponseHead | None, body: bytes, *, has_ended: bool) -> None:
-        """One read's worth: the head if it came with it, body bytes (maybe none), and whether that is all."""
+    def on_received(self, head: ResponseHead | None, body: bytes, has_ended: bool, now: float) -> None:
+        """One read's worth, at `now` in monotonic seconds; positional, since every chunk of every stream comes here.
+
+        Args:
+            head: the answer's head if it was completed by this read.
+            body: body bytes, maybe none.
+            has_ended: whether the answer is complete with them.
+            now: when they were read.
+        """
 
     def on_failed(self, error: UpstreamError) -> None:
         """The answer will not be completed. Called at most once, and never after `has_ended`."""
@@ -65,9 +73,10 @@ class ResponseSink(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One connection to a backend."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: UpstreamTimeouts) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: UpstreamTimeouts, clock: Clock) -> None:
         self._loop = loop
         self._timeouts = timeouts
+        self._clock = clock
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._sink: ResponseSink | None = None
@@ -77,7 +86,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_read_paused = False
         self._is_reused = False
         self._is_spoiled = False
-        self.created_at = loop.time()
+        self.created_at = clock()
         self.idle_since = self.created_at
         self._reset_message()
 
@@ -105,7 +114,7 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._transport is not None
         self._sink = sink
         self._has_bytes = False
-        self._last_activity_at = self._loop.time()
+        self._last_activity_at = self._clock()
         self._arm_timer(self._timeouts.first_byte_s)
         if len(body) < _JOIN_BELOW_BYTES:
             self._transport.write(head + body)
@@ -122,7 +131,7 @@ class UpstreamConnection(asyncio.Protocol):
         """The reader of the answer takes more."""
         if self._transport is not None and self._is_read_paused and not self._transport.is_closing():
             self._is_read_paused = False
-            self._last_activity_at = self._loop.time()
+            self._last_activity_at = self._clock()
             self._transport.resume_reading()
 
     def mark_reused(self) -> None:
@@ -149,12 +158,20 @@ class UpstreamConnection(asyncio.Protocol):
             self._spoil()
             return
         self._has_bytes = True
-        self._last_activity_at = self._loop.time()
+        self._last_activity_at = self._clock()
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._deliver()
             self._fail(Outcome.UPSTREAM_ERROR_PROTOCOL, f"the backend's answer is not valid HTTP: {_cause(error)}")
+            return
+        if self._head is None and not self._has_ended:
+            # More of a body: what nearly every read of a stream is.
+            pieces = self._pieces
+            if pieces:
+                self._pieces = []
+                body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                self._sink.on_received(None, body, False, self._last_activity_at)
             return
         self._deliver()
 
@@ -234,7 +251,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._stop_timer()
             self._sink = None
             self._reset_message()
-        sink.on_received(head, body, has_ended=has_ended)
+        sink.on_received(head, body, has_ended, self._last_activity_at)
 
     def _fail(self, outcome: Outcome, message: str, retry: Retry = Retry.NEVER) -> None:
         sink, self._sink = self._sink, None
@@ -250,7 +267,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _on_timer(self) -> None:
         limit_s = self._timeouts.idle_s if self._has_bytes else self._timeouts.first_byte_s
-        left_s = self._last_activity_at + limit_s - self._loop.time()
+        left_s = self._last_activity_at + limit_s - self._clock()
         if self._is_read_paused:
             left_s = limit_s
         if left_s > 0:

@@ -67,7 +67,7 @@ class HealthTable:
         return was_up != record.is_up or not was_seen
 
     def on_connect_failure(self, name: str) -> bool:
-        """An attempt could not connect: out at once, until a probe succeeds.
+        """An attempt was refused a connection: out at once, until a probe succeeds.
 
         Returns:
             Whether the backend was up until now.

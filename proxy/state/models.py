@@ -16,11 +16,12 @@ class ModelTable:
 
     def __init__(self) -> None:
         self._cards: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._names: frozenset[str] = frozenset()
 
     def update(self, backend_name: str, cards: Sequence[Mapping[str, Any]]) -> None:
         """Replace what a backend serves. Cards without an id are dropped."""
-        kept = {card["id"]: card for card in cards[:MAX_MODELS] if isinstance(card.get("id"), str)}
-        self._cards[backend_name] = kept
+        self._cards[backend_name] = {card["id"]: card for card in cards[:MAX_MODELS] if isinstance(card.get("id"), str)}
+        self._names = frozenset(name for cards in self._cards.values() for name in cards)
 
     def is_known(self, backend_name: str) -> bool:
         """Whether a backend has ever listed its models."""
@@ -38,7 +39,7 @@ class ModelTable:
         """A closed metric label for what a client asked for."""
         if model is None:
             return "none"
-        return model if any(model in cards for cards in self._cards.values()) else "other"
+        return model if model in self._names else "other"
 
     def merged(self) -> list[Mapping[str, Any]]:
         """One card a model over all backends; the first backend that lists it speaks."""

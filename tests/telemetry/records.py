@@ -1,6 +1,5 @@
 """A finished request with everything known, to be varied by the tests."""
 
-from dataclasses import replace
 from typing import Any
 
 from proxy.core.gaps import GapCounter
@@ -30,4 +29,4 @@ def finished(**changes: Any) -> FinishedRequest:
         request_bytes=1000,
         response_bytes=2000,
     )
-    return replace(record, **changes)
+    return record._replace(**changes)
