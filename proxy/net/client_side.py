@@ -101,9 +101,6 @@ class ClientSide:
         if transport.is_closing():
             return
         head = self._head
-        if head is None and body and self._is_chunked and not is_last:
-            transport.write(b"%x\r\n%b\r\n" % (len(body), body))  # what nearly every write of a stream is
-            return
         self._head = None
         data = head or b""
         if self._is_chunked:
@@ -119,6 +116,15 @@ class ClientSide:
             transport.write(data)
         if is_last:
             self._end()
+
+    def write_more(self, body: bytes) -> None:
+        """Pass on body bytes, at least one, that are neither the first nor the last: nearly every write of a stream."""
+        if self._is_chunked and self._head is None:
+            transport = self._transport
+            if not transport.is_closing():
+                transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            self.write(body)
 
     def break_off(self, last_words: bytes = b"") -> None:
         """End an answer that will not be completed, so that no client takes it for complete.

@@ -50,7 +50,7 @@ class Relay:
         reader = self._reader
         if reader is not None and not has_ended:
             reader.feed(body, now)
-            self._client.write(body)
+            self._client.write_more(body)
             return
         if head is not None:
             self._head = head

@@ -77,6 +77,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._loop = loop
         self._timeouts = timeouts
         self._clock = clock
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
+        """Body bytes, chunk framing already taken off: llhttp appends them itself, without a call into Python code."""
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._sink: ResponseSink | None = None
@@ -95,7 +98,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._header_bytes = 0
         self._head: ResponseHead | None = None
-        self._pieces: list[bytes] = []
+        self._pieces.clear()
+        self._pieces_of_message: int | None = None
         self._is_interim = False
         self._has_head = False
         self._has_ended = False
@@ -169,8 +173,8 @@ class UpstreamConnection(asyncio.Protocol):
             # More of a body: what nearly every read of a stream is.
             pieces = self._pieces
             if pieces:
-                self._pieces = []
                 body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                pieces.clear()
                 self._sink.on_received(None, body, False, self._last_activity_at)
             return
         self._deliver()
@@ -225,28 +229,24 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self._is_spoiled = True
 
-    def on_body(self, body: bytes) -> None:
-        """Body bytes, chunk framing already taken off."""
-        if not self._has_ended:
-            self._pieces.append(body)
-
     def on_message_complete(self) -> None:
         """A response is complete."""
         if self._is_interim:
             self._reset_message()
-        elif not self._ends_with_connection:
+        elif not self._ends_with_connection and not self._has_ended:
             self._has_ended = True
+            self._pieces_of_message = len(self._pieces)
 
     # -- inside
 
     def _deliver(self) -> None:
-        sink, head, pieces, has_ended = self._sink, self._head, self._pieces, self._has_ended
-        if sink is None or (head is None and not pieces and not has_ended):
+        sink, head, has_ended = self._sink, self._head, self._has_ended
+        # What follows the end of our answer in the same read belongs to nobody.
+        body = b"".join(self._pieces[: self._pieces_of_message])
+        if sink is None or (head is None and not body and not has_ended):
             return
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._head = None
-        if pieces:
-            self._pieces = []
+        self._pieces.clear()
         if has_ended:
             self._stop_timer()
             self._sink = None
