@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench schema lock clean test-vllm test-claude
+.PHONY: help setup run test lint check format bench schema lock clean test-vllm test-claude
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,12 +26,13 @@ run: setup ## start the proxy in front of two simulated engines
 test: setup ## run the tests
 	@$(BIN)/python -m pytest
 
-check: setup ## everything that must hold before a commit: format, lint, types, layers, tests
+lint: setup ## format, style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+
+check: lint test ## everything that must hold before a commit
 
 format: setup ## format and mend what the linter can mend
 	$(BIN)/ruff format .

@@ -176,16 +176,18 @@ def _log(config: TidegateConfig) -> Iterator[EventLog]:
 
 
 async def _serve(config: TidegateConfig) -> None:
+    stop = _StopSignals()
     with _log(config) as log:
         async with running(config, log) as proxy:
             for backend in proxy.fleet.backends:
                 state = "up" if proxy.fleet.health.is_up(backend.name) else "DOWN, will be used once it answers"
                 click.echo(f"backend {backend.name}: {state}")
             click.echo(f"Tidegate {__version__} listens on {proxy.url}  (metrics: {proxy.admin_url}/metrics)")
-            await _until_stopped(proxy)
+            await stop.wait(proxy)
 
 
 async def _demo(config: TidegateConfig, *, engines: int, preset: str, mtp: int | None, speed: float) -> None:
+    stop = _StopSignals()
     with _log(config) as log:
         async with AsyncExitStack() as stack:
             backends = []
@@ -203,7 +205,7 @@ async def _demo(config: TidegateConfig, *, engines: int, preset: str, mtp: int |
             config = TidegateConfig.model_validate({**config.model_dump(), "backends": backends})
             proxy = await stack.enter_async_context(running(config, log))
             click.echo(_demo_text(proxy, engines, preset, speed))
-            await _until_stopped(proxy)
+            await stop.wait(proxy)
 
 
 def _demo_text(proxy: RunningProxy, engines: int, preset: str, speed: float) -> str:
@@ -228,28 +230,36 @@ Ctrl-C stops it.
 """
 
 
-async def _until_stopped(proxy: RunningProxy) -> None:
-    """Wait for a signal. SIGTERM drains first; SIGINT, or another SIGTERM, ends the wait at once."""
-    _settle_memory()
-    loop = asyncio.get_running_loop()
-    drain, now = asyncio.Event(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGINT, now.set)
+class _StopSignals:
+    """SIGTERM asks for a drain; SIGINT, or another SIGTERM, for an end at once.
 
-    def on_sigterm() -> None:
-        (now if drain.is_set() else drain).set()
+    Made before anything else, so that neither is lost while the proxy starts: the first process of a container has no
+    default action to fall back on.
+    """
 
-    loop.add_signal_handler(signal.SIGTERM, on_sigterm)
-    async with asyncio.TaskGroup() as tasks:
-        waits = [tasks.create_task(now.wait()), tasks.create_task(_drain_when(drain, proxy))]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+    def __init__(self) -> None:
+        self.drain = asyncio.Event()
+        self.now = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self.now.set)
+        loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
 
+    def _on_sigterm(self) -> None:
+        (self.now if self.drain.is_set() else self.drain).set()
 
-async def _drain_when(asked: asyncio.Event, proxy: RunningProxy) -> None:
-    await asked.wait()
-    click.echo("Stopping: requests in flight may end first; another SIGTERM stops at once.", err=True)
-    await proxy.drain()
+    async def wait(self, proxy: RunningProxy) -> None:
+        """Serve until told to stop; drain first if that was asked for."""
+        _settle_memory()
+        async with asyncio.TaskGroup() as tasks:
+            waits = [tasks.create_task(self.now.wait()), tasks.create_task(self._drain(proxy))]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    async def _drain(self, proxy: RunningProxy) -> None:
+        await self.drain.wait()
+        click.echo("Stopping: requests in flight may end first; another SIGTERM stops at once.", err=True)
+        await proxy.drain()
 
 
 if __name__ == "__main__":

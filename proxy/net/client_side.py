@@ -23,17 +23,25 @@ class ClientSide:
     Args:
         connection: the client's connection.
         is_http11: whether chunked framing may be used.
+        is_head: the request was HEAD: its answer has headers only, whatever length they tell.
         keep_alive: whether the connection may serve another request afterwards.
         write_stall_s: seconds without progress after which a client that does not read is cut off.
     """
 
     __slots__ = (
-        "_connection", "_head", "_is_chunked", "_is_http11", "_left_bytes", "_loop", "_stall_timer", "_transport",
+        "_connection", "_head", "_is_chunked", "_is_head", "_is_http11", "_left_bytes", "_loop", "_stall_timer",
+        "_transport",
         "_write_stall_s", "has_stalled", "is_complete", "is_started", "keep_alive", "on_pause", "on_resume",
     )  # fmt: skip
 
     def __init__(
-        self, connection: ClientConnection, *, is_http11: bool, keep_alive: bool, write_stall_s: float
+        self,
+        connection: ClientConnection,
+        *,
+        is_http11: bool,
+        keep_alive: bool,
+        write_stall_s: float,
+        is_head: bool = False,
     ) -> None:
         transport = connection.transport
         if transport is None:
@@ -42,6 +50,7 @@ class ClientSide:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._is_http11 = is_http11
+        self._is_head = is_head
         self._write_stall_s = write_stall_s
         self._stall_timer: asyncio.TimerHandle | None = None
         self._head: bytes | None = None
@@ -70,14 +79,14 @@ class ClientSide:
             headers: end-to-end headers without framing ones, already safe to write.
             content_length: body size in bytes, or None when only its end will tell.
         """
-        has_body = status not in (204, 304)
+        has_body = status not in (204, 304) and not self._is_head
         self._is_chunked = has_body and content_length is None and self._is_http11
         self._left_bytes = content_length if has_body else 0
         lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason or _phrase(status))]
         lines += [b"%b: %b\r\n" % header for header in headers]
         if self._is_chunked:
             lines.append(b"Transfer-Encoding: chunked\r\n")
-        elif has_body and content_length is not None:
+        elif content_length is not None and (has_body or self._is_head):
             lines.append(b"Content-Length: %d\r\n" % content_length)
         elif has_body:
             self.keep_alive = False
@@ -94,7 +103,7 @@ class ClientSide:
         """Pass body bytes on, with the head if it has not been written yet.
 
         Args:
-            body: bytes; empty is fine.
+            body: bytes; empty is fine. Not written to a HEAD request.
             is_last: the answer is complete with them.
         """
         transport = self._transport
@@ -102,6 +111,8 @@ class ClientSide:
             return
         head = self._head
         self._head = None
+        if self._is_head:
+            body = b""
         data = head or b""
         if self._is_chunked:
             if body:

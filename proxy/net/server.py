@@ -150,12 +150,12 @@ class DataServer(web.Server):
                 await self._respond(request, client, exchange, account)
             except Refusal as refusal:
                 exchange.finish(refusal.outcome, refusal.status, str(refusal))
-                self._refuse(request.raw_path, client, refusal, exchange.request_id)
+                self._refuse(request, client, refusal, exchange.request_id)
             except Exception as error:  # the outermost handler: a fault of ours is an answer too
                 _LOGGER.exception("a request failed")
                 exchange.finish(Outcome.INTERNAL_ERROR, 500, type(error).__name__)
                 fault = Refusal(Outcome.INTERNAL_ERROR, 500, "The proxy failed; its log says why.", close=True)
-                self._refuse(request.raw_path, client, fault, exchange.request_id)
+                self._refuse(request, client, fault, exchange.request_id)
 
     async def _respond(
         self, request: web.BaseRequest, client: ClientSide, exchange: Exchange, account: BodyAccount
@@ -191,7 +191,7 @@ class DataServer(web.Server):
     def _list_models(self, request: web.BaseRequest, path: str, client: ClientSide, exchange: Exchange) -> None:
         if request.method != "GET":
             raise routes.method_not_allowed(request.method, path, "GET")
-        is_anthropic = "anthropic-version" in request.headers
+        is_anthropic = _dialect_of(request) is Dialect.ANTHROPIC
         cards = self._models.merged()
         if path == _MODELS_PATH:
             body = model_list.anthropic_list(cards) if is_anthropic else model_list.openai_list(cards)
@@ -210,6 +210,7 @@ class DataServer(web.Server):
             connection,
             is_http11=request.version >= HttpVersion11,
             keep_alive=request.keep_alive and not self._is_draining(),
+            is_head=request.method == "HEAD",
             write_stall_s=self._settings.write_stall_s,
         )
 
@@ -217,11 +218,11 @@ class DataServer(web.Server):
         client.start(status, b"", headers, len(body))
         client.write(body, is_last=True)
 
-    def _refuse(self, target: str, client: ClientSide, refusal: Refusal, request_id: str) -> None:
+    def _refuse(self, request: web.BaseRequest, client: ClientSide, refusal: Refusal, request_id: str) -> None:
         if client.is_started:
             client.break_off()
             return
-        dialect = routes.dialect_of(target)
+        dialect = _dialect_of(request)
         headers = [_JSON, (b"x-request-id", request_id.encode())]
         if dialect is Dialect.ANTHROPIC:
             headers.append((b"request-id", request_id.encode()))
@@ -245,6 +246,14 @@ class DataServer(web.Server):
         refusal = Refusal(Outcome.REFUSED_BAD_REQUEST, status, message, close=True)
         with exchange:
             exchange.finish(refusal.outcome, status, message)
-            self._refuse("", client, refusal, exchange.request_id)
+            self._refuse(request, client, refusal, exchange.request_id)
         client.detach()
         return _Answered(client)
+
+
+def _dialect_of(request: web.BaseRequest) -> Dialect:
+    """Whose shapes a client expects: its path says so, and on the shared model routes a header does."""
+    is_shared = request.raw_path.startswith(_MODELS_PATH)
+    if is_shared and "anthropic-version" in request.headers:
+        return Dialect.ANTHROPIC
+    return routes.dialect_of(request.raw_path)
