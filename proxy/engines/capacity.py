@@ -6,58 +6,13 @@ request besides. The engine says how many requests of the longest context M fit 
 """
 
 import math
-from dataclasses import dataclass
-from enum import StrEnum, unique
 from typing import Final
 
+from proxy.core.capacity import CapacityWarning, KvCapacity
 from proxy.core.reports import CapacityFacts
 
 _TOLERANCE: Final = 0.10
 """Labels that differ by less mean the same (L51)."""
-
-
-@unique
-class CapacityWarning(StrEnum):
-    """What does not fit together in an engine's labels."""
-
-    BLOCK_SIZE = "block_size"
-    """Blocks times block size is not the capacity that the engine states; the block size was worked out from it."""
-    FIXED_BLOCKS = "fixed_blocks"
-    """More than half of the longest request would be fixed blocks, on no hybrid: alpha may not be 1 then, and short
-    requests hold less."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvCapacity:
-    """An engine's KV cache as requests see it.
-
-    Attributes:
-        total_blocks: blocks that requests can get.
-        block_tokens: tokens in one attention block; also the grain of prefix hits.
-        alpha: attention blocks for each block of context.
-        beta_blocks: blocks for each request besides; the labels' figure is the worst case, usage teaches the real one.
-        is_approximate: the labels did not suffice or contradict each other.
-    """
-
-    total_blocks: int
-    block_tokens: int
-    alpha: float = 1.0
-    beta_blocks: float = 0.0
-    is_approximate: bool = False
-    warning: CapacityWarning | None = None
-
-    @property
-    def total_tokens(self) -> int:
-        """Tokens in all blocks; requests with fixed blocks fill fewer."""
-        return self.total_blocks * self.block_tokens
-
-    def blocks_for(self, context_tokens: int) -> float:
-        """What a request with this context holds; at least one block."""
-        return max(1.0, self.alpha * math.ceil(max(1, context_tokens) / self.block_tokens) + self.beta_blocks)
-
-    def max_concurrent(self, context_tokens: int, limit_ratio: float = 1.0) -> int:
-        """How many requests with this context fit into a share of the cache."""
-        return int(limit_ratio * self.total_blocks / self.blocks_for(context_tokens))
 
 
 def capacity_of(facts: CapacityFacts, *, max_model_len_tokens: int | None = None) -> KvCapacity | None:

@@ -1,0 +1,95 @@
+"""One request as admission sees it: whose session, how large, how patient. Values only."""
+
+from enum import IntEnum, StrEnum, unique
+from typing import NamedTuple
+
+
+class SessionKey(NamedTuple):
+    """Who is talking: equality alone decides (L10), and two credentials never share a session.
+
+    Attributes:
+        credential: a digest of the client's credential, or empty for an open proxy.
+        session: the id that the client sends, or a digest of its prompt's head and first message.
+        agent: a sub-agent's id, or empty for the main thread (L06).
+    """
+
+    credential: str
+    session: str
+    agent: str = ""
+
+
+@unique
+class Rank(IntEnum):
+    """Classes of waiting requests; lower ones go first."""
+
+    RESIDENT = 0
+    """A turn of a session whose prefix we believe cached."""
+    CONTROL = 1
+    """A small one-shot request: a title, a summary of a line."""
+    SESSION = 2
+    """A session that is new, or out."""
+    BATCH = 3
+    """Marked by the client as not urgent."""
+
+
+@unique
+class StopReason(StrEnum):
+    """Why a turn ended; decides how long its session keeps its place."""
+
+    TOOL_USE = "tool_use"
+    END_TURN = "end_turn"
+    OTHER = "other"
+    """Cut at a limit, or not seen. An agent usually comes back at once."""
+
+
+class Turn(NamedTuple):
+    """What admission needs to know of a request.
+
+    Attributes:
+        text_bytes: bytes of prompt text: system, tools, messages; no base64.
+        extra_tokens: fixed cost of images and other parts that are not text.
+        head_bytes: the part of `text_bytes` that is system and tools.
+        head: a digest of system and tools; sessions with the same one share that prefix.
+        chain: one digest a message, each covering all before it; tells whether a turn extends the last one.
+        output_limit_tokens: the client's cap on the answer, or None.
+        patience_s: how long this client bears silence before the first byte.
+        twin: a digest of the whole body; two requests with the same one are copies.
+        is_batch: marked as not urgent.
+    """
+
+    session: SessionKey
+    text_bytes: int
+    extra_tokens: int = 0
+    head_bytes: int = 0
+    head: int = 0
+    chain: tuple[int, ...] = ()
+    output_limit_tokens: int | None = None
+    patience_s: float = 240.0
+    twin: int = 0
+    is_batch: bool = False
+
+
+class TurnEnd(NamedTuple):
+    """How an admitted turn ended.
+
+    Attributes:
+        prompt_tokens: as the engine counted them, or None.
+        cached_tokens: the cached part of the prompt, or None when not reported.
+        completion_tokens: generated tokens, or None.
+        has_first_token: whether the prompt was computed.
+        is_complete: whether the answer was complete.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    stop: StopReason = StopReason.OTHER
+    has_first_token: bool = False
+    is_complete: bool = False
+
+
+class OutputStats(NamedTuple):
+    """What answers have been like, in tokens; the start values are those of 48,631 recorded Claude Code turns."""
+
+    mean_tokens: float = 450.0
+    deviation_tokens: float = 750.0

@@ -1,0 +1,182 @@
+"""The room on one backend, and the two inequalities that keep its engine off both of its cliffs.
+
+(A) what running turns hold, with what their answers may still add, fits: else the engine queues and preempts.
+(B) that and the idle sessions that will come back fit together: else each returning turn finds its prefix evicted.
+A turn of a resident session needs (A) only, and may push idle sessions out; a new session needs (B), and may push out
+only those whose lease is over. Called by the gate alone; nothing in here waits.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from proxy.core.capacity import KvCapacity
+from proxy.core.turns import OutputStats
+from proxy.policy import limit as limits
+from proxy.policy import sizing
+from proxy.state.calibration import PrefillRate, ReturnGaps
+from proxy.state.kv_ledger import KvLedger
+from proxy.state.sessions import Residency, Session
+
+_PREFILL_S: Final = 5.0
+"""Uncached prompt tokens in flight are held to this much computing, so that cold prompts do not starve the decoders."""
+_START_BATCH_TOKENS: Final = 8_192
+_SLOW_START_S: Final = 30.0
+_CONTROL_SHARE: Final = 0.05
+
+
+class EngineRoom:
+    """What fits on one backend now.
+
+    Args:
+        gaps: how long sessions stay away, learned over all backends.
+
+    Attributes:
+        ledger: who holds what.
+        limit: which share of the blocks may be filled.
+        prefill: how fast prompts are computed.
+        inflight: our turns in flight, known capacity or not.
+    """
+
+    def __init__(self, gaps: ReturnGaps) -> None:
+        self.gaps = gaps
+        self.ledger = KvLedger()
+        self.limit = limits.Limit()
+        self.prefill = PrefillRate()
+        self.output = OutputStats()
+        self.batch_tokens = _START_BATCH_TOKENS
+        self.report_at: float | None = None
+        self.last_end_at = float("-inf")
+        self.restarted_at = float("-inf")
+        self.inflight = 0
+        self.control_blocks = 0.0
+        self.ghost_misses = 0
+
+    @property
+    def capacity(self) -> KvCapacity | None:
+        """The engine's blocks, or None while they are unknown."""
+        return self.ledger.capacity
+
+    def limit_blocks(self, now: float) -> float:
+        """Blocks that may be filled now."""
+        capacity = self.capacity
+        assert capacity is not None
+        age_s = None if self.report_at is None else now - self.report_at
+        return limits.effective(self.limit.theta, age_s) * capacity.total_blocks
+
+    def growth_blocks(self, requests: int) -> float:
+        """What the answers of so many running turns may still add."""
+        capacity = self.capacity
+        assert capacity is not None
+        tokens = sizing.growth_tokens(requests, self.output)
+        # Half a block a turn is lost to rounding besides.
+        return capacity.alpha * (tokens / capacity.block_tokens + 0.5 * requests)
+
+    def need_blocks(self, prompt_tokens: int, head: int, head_tokens: int) -> float:
+        """What a turn would add to the ledger, its answer apart."""
+        ledger = self.ledger
+        private = ledger.private_blocks(prompt_tokens, head, head_tokens, is_running=True)
+        return private + ledger.new_head_blocks(head, head_tokens)
+
+    def headroom_blocks(self, now: float) -> float:
+        """Blocks that a new session could take."""
+        return self.limit_blocks(now) - self.ledger.used_blocks - self.growth_blocks(len(self.ledger.holds))
+
+    def fits_running(self, session: Session, need: float, uncached_tokens: int, now: float) -> bool:
+        """Whether a turn of a resident session may start: (A) and the prefill gate. Makes room if it has to."""
+        if self.capacity is None:
+            return True
+        ledger = self.ledger
+        limit = self.limit_blocks(now)
+        growth = self.growth_blocks(len(ledger.holds) + 1)
+        pinned = ledger.pinned_blocks + ledger.head_blocks + ledger.foreign_blocks + need + growth
+        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now)):
+            return False
+        over = pinned + ledger.idle_blocks - ledger.idle_of(session) - limit
+        self._push_out(over, lambda idle: idle is not session)
+        return True
+
+    def fits_set(self, need: float, uncached_tokens: int, now: float, *, slack: float = 0.0) -> bool:
+        """Whether a session may become resident: (B) and the prefill gate. Takes back leases that are over, or none.
+
+        Args:
+            need: blocks that its turn adds.
+            uncached_tokens: prompt tokens that would have to be computed.
+            now: monotonic seconds.
+            slack: share of the limit that may be borrowed.
+        """
+        capacity = self.capacity
+        if capacity is None:
+            return True
+        ledger = self.ledger
+        limit = (1.0 + slack) * self.limit_blocks(now)
+        growth = self.growth_blocks(len(ledger.holds) + 1)
+        over = ledger.used_blocks + need + growth - limit
+        if not ledger.holds and need + growth > limit:
+            # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
+            self._push_out(over, lambda _idle: True)
+            return True
+        if over > 0 and self._expired_blocks(now, over) < over:
+            return False
+        if ledger.holds and not self._has_prefill_room(uncached_tokens, now):
+            return False
+        self._push_out(over, lambda idle: self._is_lease_over(idle, now))
+        return True
+
+    def fits_control(self, need: float) -> bool:
+        """Whether a small one-shot request may pass beside everything else."""
+        capacity = self.capacity
+        if capacity is None or not self.ledger.holds:
+            return True
+        is_small = self.control_blocks + need <= _CONTROL_SHARE * capacity.total_blocks
+        return is_small and self.ledger.used_blocks + need <= capacity.total_blocks
+
+    def forget_residents(self, now: float) -> None:
+        """The engine lost its cache: nobody is resident there any more."""
+        self.restarted_at = now
+        for session in self.ledger.forget_residents():
+            session.residency = Residency.OUT
+
+    def next_lease_end(self) -> float | None:
+        """When the lease of the longest idle resident is over, so that somebody may look again."""
+        ends = [idle.idle_since + self._lease_s(idle) for idle, _ in self.ledger.longest_idle_first()]
+        return min(ends) if ends else None
+
+    def _has_prefill_room(self, uncached_tokens: int, now: float) -> bool:
+        in_flight = self.ledger.uncached_tokens
+        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
+        if now - self.restarted_at < _SLOW_START_S:
+            allowed /= 2
+        return in_flight == 0 or in_flight + uncached_tokens <= allowed
+
+    def _lease_s(self, session: Session) -> float:
+        capacity = self.capacity
+        assert capacity is not None
+        stop = session.last_stop
+        return sizing.lease_s(stop, capacity.total_tokens, self.prefill.tokens_per_s, self.gaps.usual_s(stop))
+
+    def _is_lease_over(self, session: Session, now: float) -> bool:
+        return now - session.idle_since > self._lease_s(session)
+
+    def _expired_blocks(self, now: float, enough: float) -> float:
+        blocks = 0.0
+        for session, held in self.ledger.longest_idle_first():
+            if self._is_lease_over(session, now):
+                blocks += held
+                if blocks >= enough:
+                    break
+        return blocks
+
+    def _push_out(self, over: float, may_go: Callable[[Session], bool]) -> None:
+        """Mark the longest idle residents out until enough is free: those whose blocks the engine gives away first."""
+        if over <= 0:
+            return
+        for session, blocks in list(self.ledger.longest_idle_first()):
+            if over <= 0:
+                break
+            if may_go(session):
+                self.ledger.evict(session)
+                session.residency = Residency.OUT
+                over -= blocks
+
+    def __repr__(self) -> str:
+        return f"<EngineRoom theta {self.limit.theta:.2f}, {self.ledger!r}>"

@@ -1,0 +1,113 @@
+"""What has been learned about sizes and speeds: bytes a token and output lengths by model, prefill rate by backend.
+
+Written by the gate when turns end; read when estimating. Bounded by models (the closed label set) and backends.
+"""
+
+import math
+from collections import deque
+from typing import Final
+
+from proxy.core.turns import OutputStats, StopReason
+
+START_BYTES_PER_TOKEN: Final = 4.0
+"""3.95 to 4.11 on replays of agents."""
+_MIN_BYTES_PER_TOKEN: Final = 1.5
+_MAX_BYTES_PER_TOKEN: Final = 8.0
+"""What no tokenizer of prose, code or Chinese goes beyond; outside it the count is not of this text."""
+_WEIGHT: Final = 0.1
+_WINDOW: Final = 64
+_SAFE_QUANTILE: Final = 0.25
+"""Fewer bytes a token means more tokens: the lower quartile errs on the safe side."""
+_ENOUGH_BYTES: Final = 2_000
+"""A prompt shorter than this is mostly template."""
+
+
+class ModelCalibration:
+    """One model's text and answers. Bounded: a window of 64 ratios."""
+
+    def __init__(self) -> None:
+        self._ratios: deque[float] = deque(maxlen=_WINDOW)
+        self._bytes_per_token = START_BYTES_PER_TOKEN
+        self._answers = 0
+        self._mean = OutputStats().mean_tokens
+        self._variance = OutputStats().deviation_tokens ** 2
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of prompt text that make a token, on the safe side."""
+        return self._bytes_per_token
+
+    @property
+    def output(self) -> OutputStats:
+        """Mean and deviation of answers."""
+        return OutputStats(self._mean, math.sqrt(self._variance))
+
+    def on_prompt(self, text_bytes: int, prompt_tokens: int) -> None:
+        """The engine counted a prompt whose text we have measured."""
+        if text_bytes < _ENOUGH_BYTES or prompt_tokens <= 0:
+            return
+        ratio = text_bytes / prompt_tokens
+        if not _MIN_BYTES_PER_TOKEN <= ratio <= _MAX_BYTES_PER_TOKEN:
+            return
+        self._ratios.append(ratio)
+        ordered = sorted(self._ratios)
+        self._bytes_per_token = ordered[int(_SAFE_QUANTILE * (len(ordered) - 1))]
+
+    def on_answer(self, completion_tokens: int) -> None:
+        """An answer was complete."""
+        self._answers += 1
+        # The first answers count for more than a moving average would give them, the start values fade as one more.
+        weight = max(_WEIGHT / 2, 1 / (self._answers + 4))
+        error = completion_tokens - self._mean
+        self._mean += weight * error
+        self._variance = (1 - weight) * (self._variance + weight * error * error)
+
+    def __repr__(self) -> str:
+        return f"<ModelCalibration {self._bytes_per_token:.2f} B/token, answers {self._mean:.0f}>"
+
+
+class ReturnGaps:
+    """How long sessions stay away between two turns, by how the turn before ended. Bounded: a window of 256 each."""
+
+    _ENOUGH: Final = 20
+    _QUANTILE: Final = 0.95
+
+    def __init__(self) -> None:
+        self._gaps: dict[StopReason, deque[float]] = {stop: deque(maxlen=256) for stop in StopReason}
+        self._usual: dict[StopReason, float | None] = dict.fromkeys(StopReason)
+
+    def on_return(self, stop: StopReason, gap_s: float) -> None:
+        """A session came back after so long."""
+        gaps = self._gaps[stop]
+        gaps.append(gap_s)
+        if len(gaps) >= self._ENOUGH:
+            self._usual[stop] = sorted(gaps)[int(self._QUANTILE * (len(gaps) - 1))]
+
+    def usual_s(self, stop: StopReason) -> float | None:
+        """Within this time nineteen of twenty of those that come back are back; None until enough were seen."""
+        return self._usual[stop]
+
+    def __repr__(self) -> str:
+        return f"<ReturnGaps { ({stop.value: usual for stop, usual in self._usual.items() if usual is not None}) }>"
+
+
+class PrefillRate:
+    """How many prompt tokens a second a backend computes, from first tokens of requests that were alone in prefill."""
+
+    START_TOKENS_PER_S: Final = 3_000.0
+    """A 27B model on one consumer card; a faster card is learned within a few cold prompts."""
+
+    def __init__(self) -> None:
+        self.tokens_per_s = self.START_TOKENS_PER_S
+        self._samples = 0
+
+    def on_first_token(self, uncached_tokens: int, waited_s: float) -> None:
+        """A prompt with so many uncached tokens took so long, from sending to its first token, with no other beside."""
+        if uncached_tokens < 1_000 or waited_s <= 0:
+            return  # a short prefill is mostly overhead
+        self._samples += 1
+        weight = max(0.2, 1 / self._samples)
+        self.tokens_per_s += weight * (uncached_tokens / waited_s - self.tokens_per_s)
+
+    def __repr__(self) -> str:
+        return f"<PrefillRate {self.tokens_per_s:.0f}/s>"

@@ -1,0 +1,116 @@
+"""Agents' threads of turns: how large each one is, where its prefix lies, and whether we believe it is still there.
+
+Written by the gate alone. Bounded: the session that was quiet longest goes when the table is full or after its time.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Final
+
+from proxy.core.turns import SessionKey, StopReason
+
+MAX_SESSIONS: Final = 50_000
+TTL_S: Final = 7_200.0
+
+
+@unique
+class Residency(StrEnum):
+    """Whether a session's prefix holds a place on its backend."""
+
+    NEW = "new"
+    IN = "in"
+    OUT = "out"
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One thread of turns.
+
+    Attributes:
+        home: the backend that served its last turn.
+        context_tokens: prompt and answer of its last turn, as counted by the engine.
+        prompt_tokens: the prompt of its last turn, as counted by the engine; 0 until it was.
+        text_bytes: prompt text of that turn.
+        chain_length: messages of that turn; `chain_end` is the digest over them.
+        inflight: turns of it in flight.
+        segment_at: when it became resident.
+        idle_since: when its last turn ended.
+        stamp: when the oldest of its waiting or refused turns arrived; None when it has none.
+        stamp_until: until when a refused turn may come back for its stamp.
+    """
+
+    key: SessionKey
+    residency: Residency = Residency.NEW
+    home: str | None = None
+    head: int = 0
+    context_tokens: int = 0
+    prompt_tokens: int = 0
+    text_bytes: int = 0
+    chain_length: int = 0
+    chain_end: int = 0
+    inflight: int = 0
+    waiting: int = 0
+    segment_at: float = 0.0
+    idle_since: float = 0.0
+    last_stop: StopReason = StopReason.OTHER
+    stamp: float | None = None
+    stamp_until: float = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has turns in flight or waiting, and must not be forgotten."""
+        return self.inflight > 0 or self.waiting > 0
+
+
+class SessionTable:
+    """Sessions by key, least recently seen first."""
+
+    def __init__(self, *, capacity: int = MAX_SESSIONS, ttl_s: float = TTL_S) -> None:
+        self._capacity = capacity
+        self._ttl_s = ttl_s
+        self._sessions: OrderedDict[SessionKey, tuple[Session, float]] = OrderedDict()
+
+    def touch(self, key: SessionKey, now: float) -> tuple[Session, list[Session]]:
+        """The session of a key, made if it is not known, and those that had to go for it."""
+        entry = self._sessions.pop(key, None)
+        session = entry[0] if entry is not None else Session(key)
+        self._sessions[key] = (session, now)
+        return session, self._forget(now)
+
+    def get(self, key: SessionKey) -> Session | None:
+        """The session of a key, if it is known."""
+        entry = self._sessions.get(key)
+        return entry[0] if entry is not None else None
+
+    def count(self) -> int:
+        """Sessions known."""
+        return len(self._sessions)
+
+    def of_backend(self, name: str) -> list[Session]:
+        """Sessions at home on a backend; walks them all, for restarts only."""
+        return [session for session, _ in self._sessions.values() if session.home == name]
+
+    def _forget(self, now: float) -> list[Session]:
+        gone: list[Session] = []
+        for key in list(self._oldest(now)):
+            session, _ = self._sessions[key]
+            if session.is_busy:
+                self._sessions.move_to_end(key)
+                continue
+            gone.append(session)
+            del self._sessions[key]
+        return gone
+
+    def _oldest(self, now: float) -> list[SessionKey]:
+        """At most two that are due: the cost of a request does not grow with the sessions known."""
+        due: list[SessionKey] = []
+        surplus = len(self._sessions) - self._capacity
+        for key, (_, seen_at) in self._sessions.items():
+            if len(due) == 2 or not (surplus > len(due) or now - seen_at > self._ttl_s):
+                break
+            due.append(key)
+        return due
+
+    def __repr__(self) -> str:
+        return f"<SessionTable {len(self._sessions)}>"

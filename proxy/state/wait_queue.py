@@ -1,0 +1,96 @@
+"""Requests that wait for room at the proxy, where they can still be re-ordered, re-routed and given up.
+
+Written by the gate alone. Bounded by entries and by the bytes of the bodies that they hold.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from proxy.core.turns import Rank, Turn
+from proxy.state.sessions import Session
+
+MAX_WAITING: Final = 512
+MAX_BODY_BYTES: Final = 512 * 2**20
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One request that waits.
+
+    Attributes:
+        candidates: names of backends that may serve it, in order of preference.
+        stamp: since when it counts as waiting: its first arrival, kept over refusals by a ticket.
+        deadline: when it must be answered one way or the other.
+        prompt_tokens: estimated size of its prompt.
+        body_bytes: what its body occupies.
+    """
+
+    id: int
+    turn: Turn
+    session: Session
+    rank: Rank
+    candidates: tuple[str, ...]
+    stamp: float
+    arrived_at: float
+    deadline: float
+    prompt_tokens: int
+    model: str
+    body_bytes: int = 0
+    fairness_key: str = field(default="")
+
+
+class WaitQueue:
+    """Waiting requests by rank, each rank in order of arrival."""
+
+    def __init__(self, *, capacity: int = MAX_WAITING, capacity_bytes: int = MAX_BODY_BYTES) -> None:
+        self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._by_rank: dict[Rank, dict[int, Waiting]] = {rank: {} for rank in Rank}
+        self._twins: dict[tuple[object, int], Waiting] = {}
+        self.body_bytes = 0
+
+    def __len__(self) -> int:
+        return sum(len(entries) for entries in self._by_rank.values())
+
+    def has_room(self, body_bytes: int) -> bool:
+        """Whether another request may wait."""
+        return len(self) < self._capacity and self.body_bytes + body_bytes <= self._capacity_bytes
+
+    def twin_of(self, turn: Turn) -> Waiting | None:
+        """A waiting copy of the same turn, if there is one."""
+        return self._twins.get((turn.session, turn.twin)) if turn.twin else None
+
+    def add(self, waiting: Waiting) -> None:
+        """A request begins to wait."""
+        self._by_rank[waiting.rank][waiting.id] = waiting
+        self.body_bytes += waiting.body_bytes
+        waiting.session.waiting += 1
+        if waiting.turn.twin:
+            self._twins[waiting.turn.session, waiting.turn.twin] = waiting
+
+    def remove(self, waiting: Waiting) -> bool:
+        """A request waits no more; says whether it did."""
+        if self._by_rank[waiting.rank].pop(waiting.id, None) is None:
+            return False
+        self.body_bytes -= waiting.body_bytes
+        waiting.session.waiting -= 1
+        key = (waiting.turn.session, waiting.turn.twin)
+        if self._twins.get(key) is waiting:
+            del self._twins[key]
+        return True
+
+    def of(self, rank: Rank) -> list[Waiting]:
+        """Those of a rank, in order of arrival."""
+        return list(self._by_rank[rank].values())
+
+    def count(self, rank: Rank) -> int:
+        """How many of a rank wait."""
+        return len(self._by_rank[rank])
+
+    def __iter__(self) -> Iterator[Waiting]:
+        for entries in self._by_rank.values():
+            yield from entries.values()
+
+    def __repr__(self) -> str:
+        return f"<WaitQueue { ({rank.name.lower(): len(entries) for rank, entries in self._by_rank.items()}) }>"
