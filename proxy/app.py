@@ -6,7 +6,7 @@ Called by the command line and by tests. Decides nothing about a request.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,11 @@ from aiohttp import web
 from proxy import __version__
 from proxy.config import BackendConfig, TidegateConfig
 from proxy.core.backends import Backend
+from proxy.core.ports import Clock
+from proxy.core.reports import EngineReport, ScrapeFailure
 from proxy.dispatch import Dispatcher, Fleet
+from proxy.gate import Gate, GateSettings
+from proxy.gate.reporting import EngineWatch
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
@@ -23,9 +27,9 @@ from proxy.net.forward import ForwardSettings, HttpForwarder, close_expired_for_
 from proxy.net.loop_lag import watch_loop_lag
 from proxy.net.probe import Prober, ProbeSettings
 from proxy.net.request_reading import BodyBudget
+from proxy.net.scrape import Scraper, ScrapeSettings
 from proxy.net.server import DataServer, ServerSettings
 from proxy.net.upstream import UpstreamTimeouts
-from proxy.policy.admission import AdmitAll
 from proxy.state.health import HealthTable, Probe
 from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
@@ -33,6 +37,7 @@ from proxy.state.stored_responses import StoredResponses
 from proxy.telemetry.logs import EventLog
 from proxy.telemetry.metrics import BackendGauges, Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
+from proxy.waiting_room import WaitingRoom
 
 _STOP_NOW_S = 0.05
 """aiohttp takes zero for "no limit"; this is as good as at once."""
@@ -99,12 +104,14 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         dropped_log_lines=lambda: log.dropped_lines,
     )
     forwarder = HttpForwarder(backends, _forward_settings(config), clock)
+    chance = random.Random()  # noqa: S311 - spreads load, guards nothing
+    waiting_room = _waiting_room(config, fleet, clock, chance.random)
     dispatcher = Dispatcher[ClientSide](
         fleet=fleet,
-        admission=AdmitAll(),
+        waiting_room=waiting_room,
         forwarder=forwarder,
         clock=clock,
-        chance=random.Random().randrange,  # noqa: S311 - spreads load, guards nothing
+        chance=chance.randrange,
         max_attempts=config.retry.max_attempts,
     )
     prober = Prober(
@@ -117,7 +124,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         ),
         health=fleet.health,
         models=fleet.models,
-        on_change=lambda name, is_up, probe: _log_change(log, name, probe, is_up=is_up),
+        on_change=lambda name, is_up, probe: _on_change(log, waiting_room, name, probe, is_up=is_up),
         clock=clock,
     )
     proxy: RunningProxy | None = None
@@ -146,7 +153,16 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     async with AsyncExitStack() as stack:
         stack.callback(forwarder.close)
         stack.push_async_callback(prober.close)
+        if waiting_room is not None:
+            stack.callback(waiting_room.close)
+            scraper = _scraper(backends, waiting_room, log, clock, chance.random)
+            stack.push_async_callback(scraper.close)
+        else:
+            scraper = None
         await prober.probe_once()
+        if scraper is not None:
+            # Before the first request: an engine whose size is not known yet would be let fill up.
+            await asyncio.gather(*(scraper.scrape_once(backend) for backend in backends))
         runner = web.ServerRunner(server, shutdown_timeout=_STOP_NOW_S)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -170,6 +186,8 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
                 tasks.create_task(close_expired_for_ever(forwarder), name="close expired connections"),
                 tasks.create_task(watch_loop_lag(metrics.observe_event_loop_lag), name="loop lag"),
             ]
+            if scraper is not None:
+                watches.append(tasks.create_task(scraper.run(), name="scrape"))
             try:
                 yield proxy
             finally:
@@ -245,8 +263,57 @@ def _gauges(fleet: Fleet) -> list[BackendGauges]:
     ]
 
 
-def _log_change(log: EventLog, name: str, probe: Probe, *, is_up: bool) -> None:
+def _on_change(log: EventLog, waiting_room: WaitingRoom | None, name: str, probe: Probe, *, is_up: bool) -> None:
+    """A backend went up or down: nothing is resident on an engine that was gone, and others may have to step in."""
     if is_up:
         log.event("backend.up", level="info", backend=name)
     else:
         log.event("backend.down", level="warning", backend=name, probe=probe.value)
+    if waiting_room is not None:
+        if not is_up:
+            waiting_room.gate.see_restart(name, time.monotonic())
+        waiting_room.pump()
+
+
+def _waiting_room(
+    config: TidegateConfig, fleet: Fleet, clock: Clock, spread: Callable[[], float]
+) -> WaitingRoom | None:
+    if config.admission.mode == "off":
+        return None
+    gate = Gate(
+        (backend.name for backend in fleet.backends),
+        GateSettings(
+            is_enforcing=config.admission.mode == "enforce",
+            max_hold_s=config.queue.max_hold_s,
+            target_wait_s=config.admission.target_wait_s,
+            max_waiting=config.queue.max_waiting,
+            max_waiting_bytes=config.limits.buffered_bytes,
+        ),
+    )
+    return WaitingRoom(gate, clock=clock, is_up=fleet.health.is_up, spread=spread)
+
+
+def _scraper(
+    backends: Sequence[Backend], waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
+) -> Scraper:
+    """Reads the engines' reports for the gate. The first good one of a backend says in the log what admission found."""
+    watch = EngineWatch(waiting_room.gate)
+    told: set[str] = set()
+
+    def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
+        watch.take(name, reports, asked_at)
+        waiting_room.pump((name,))
+        capacity = waiting_room.gate.rooms[name].capacity
+        if name not in told and reports:
+            told.add(name)
+            if capacity is None:
+                log.event("backend.capacity_unknown", level="warning", backend=name)
+            else:
+                log.event("backend.capacity", backend=name, tokens=capacity.total_tokens, blocks=capacity.total_blocks)
+
+    def on_failure(name: str, why: ScrapeFailure, _asked_at: float) -> None:
+        if name not in told and why is ScrapeFailure.MISSING:
+            told.add(name)
+            log.event("backend.capacity_unknown", level="warning", backend=name, reason=why.value)
+
+    return Scraper(backends, ScrapeSettings(), on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

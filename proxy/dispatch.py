@@ -1,7 +1,7 @@
 """One request's life between its arrival and its last attempt: where decisions meet I/O.
 
-`_place` is a plain `def`: between looking at the backends and reserving a place on one nothing else can run. That is
-the whole concurrency design; more than one process would need a shared ledger.
+Between looking at the backends and reserving a place on one nothing else can run: `_place` and the gate are plain code.
+That is the whole concurrency design; more than one process would need a shared ledger.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,14 @@ from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import ClientT_contra, Clock, Forwarder
 from proxy.core.requests import AttemptResult, RequestView
-from proxy.policy.admission import Admission
+from proxy.core.turns import Turn, TurnEnd
+from proxy.gate import Placement
 from proxy.policy.candidates import Chance, fewest_inflight, prefer_serving_model
 from proxy.state.health import HealthTable
 from proxy.state.ledger import Ledger, Reservation
 from proxy.state.models import ModelTable
 from proxy.state.stored_responses import StoredResponses
+from proxy.waiting_room import WaitingRoom
 
 _RETRY_AFTER_DOWN_S = 2
 """One probe interval: a backend that is back is found by then."""
@@ -38,12 +40,41 @@ class Fleet:
     stored_responses: StoredResponses
 
 
+class _FailedAttempt(Exception):  # noqa: N818 - carries an error between two methods
+    """One attempt failed before anything had reached the client."""
+
+    def __init__(self, backend: Backend, error: UpstreamError) -> None:
+        super().__init__(str(error))
+        self.backend = backend
+        self.error = error
+
+
+class _Progress:
+    """Tells the gate how far a placed turn has come."""
+
+    __slots__ = ("_clock", "_placement", "_room")
+
+    def __init__(self, room: WaitingRoom, placement: Placement, clock: Clock) -> None:
+        self._room = room
+        self._placement = placement
+        self._clock = clock
+
+    def first_token(self) -> None:
+        """The prompt is computed: the prefill gate may let the next one through."""
+        self._room.gate.first_token(self._placement, self._clock())
+        self._room.pump((self._placement.backend,))
+
+    def generated(self, tokens: int) -> None:
+        """The answer has grown."""
+        self._room.gate.generated(self._placement, tokens)
+
+
 class Dispatcher(Generic[ClientT_contra]):
     """Places requests and carries them through their attempts.
 
     Args:
         fleet: the backends and what is known of them.
-        admission: who may start now.
+        waiting_room: where generating requests wait for the gate; None lets everything start at once.
         forwarder: makes one attempt.
         clock: monotonic seconds.
         chance: decides between equal candidates.
@@ -54,14 +85,14 @@ class Dispatcher(Generic[ClientT_contra]):
         self,
         *,
         fleet: Fleet,
-        admission: Admission,
+        waiting_room: WaitingRoom | None = None,
         forwarder: Forwarder[ClientT_contra],
         clock: Clock,
         chance: Chance,
         max_attempts: int,
     ) -> None:
         self._fleet = fleet
-        self._admission = admission
+        self._waiting_room = waiting_room
         self._forwarder = forwarder
         self._clock = clock
         self._chance = chance
@@ -76,32 +107,89 @@ class Dispatcher(Generic[ClientT_contra]):
         exchange.model = self._fleet.models.label(view.model)
         tried: list[Backend] = []
         while True:
-            with self._place(view, tried) as reservation:
-                backend = reservation.backend
-                exchange.backend = backend.name
-                try:
-                    result = await self._forwarder.forward(view, backend, client, exchange)
-                except UpstreamError as error:
-                    reservation.close(error.outcome)
-                    tried.append(backend)
-                    self._after_failure(error, tried, exchange)
-                    continue
-                reservation.close(result.outcome)
+            candidates = self._open_candidates(view, tried)
+            try:
+                if self._waiting_room is not None and view.turn is not None:
+                    result, backend = await self._attempt_admitted(view, view.turn, candidates, client, exchange)
+                else:
+                    result, backend = await self._attempt(self._place(candidates), view, client, exchange)
+            except _FailedAttempt as failed:
+                tried.append(failed.backend)
+                self._after_failure(failed.error, tried, exchange)
+                continue
             self._learn(result, backend)
             exchange.finish_with(result)
             return
 
-    def _place(self, view: RequestView, tried: Sequence[Backend]) -> Reservation:
-        """Choose a backend and reserve a place on it, in one step.
+    async def _attempt_admitted(
+        self,
+        view: RequestView,
+        turn: Turn,
+        candidates: Sequence[Candidate],
+        client: ClientT_contra,
+        exchange: Exchange,
+    ) -> tuple[AttemptResult, Backend]:
+        """Wait for the gate, then make one attempt where it says; its room is given back however that ends."""
+        room = self._waiting_room
+        assert room is not None
+        names = [candidate.backend.name for candidate in candidates]
+        placement = await room.admit(view, turn, names, exchange)
+        end = TurnEnd()
+        try:
+            backend = next(c.backend for c in candidates if c.backend.name == placement.backend)
+            result, _ = await self._attempt(
+                self._fleet.ledger.reserve(backend), view, client, exchange, _Progress(room, placement, self._clock)
+            )
+            end = _turn_end(result)
+        except BaseException:
+            if exchange.result is not None:
+                end = _turn_end(exchange.result)  # cut short: what was seen until then still counts
+            raise
+        finally:
+            room.end(placement, end)
+        return result, backend
+
+    async def _attempt(
+        self,
+        reservation: Reservation,
+        view: RequestView,
+        client: ClientT_contra,
+        exchange: Exchange,
+        progress: "_Progress | None" = None,
+    ) -> tuple[AttemptResult, Backend]:
+        """One attempt on the reserved backend.
 
         Raises:
-            Refusal: 503 when no backend is up.
+            _FailedAttempt: nothing has reached the client.
         """
-        candidates: Sequence[Candidate] = self._candidates(view, tried)
+        backend = reservation.backend
+        exchange.backend = backend.name
+        with reservation:
+            try:
+                if progress is None:
+                    result = await self._forwarder.forward(view, backend, client, exchange)
+                else:
+                    result = await self._forwarder.forward(view, backend, client, exchange, progress)
+            except UpstreamError as error:
+                reservation.close(error.outcome)
+                raise _FailedAttempt(backend, error) from error
+            reservation.close(result.outcome)
+        return result, backend
+
+    def _open_candidates(self, view: RequestView, tried: Sequence[Backend]) -> Sequence[Candidate]:
+        """Backends that may take this request.
+
+        Raises:
+            Refusal: 503 when none is up.
+        """
+        candidates = self._candidates(view, tried)
         if not candidates:
             message = "No backend is available for this request right now."
             raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
-        candidates = self._admission.admissible(view, prefer_serving_model(candidates))
+        return prefer_serving_model(candidates)
+
+    def _place(self, candidates: Sequence[Candidate]) -> Reservation:
+        """Choose a backend for a request that needs no admission, and reserve a place on it, in one step."""
         return self._fleet.ledger.reserve(fewest_inflight(candidates, self._chance).backend)
 
     def _candidates(self, view: RequestView, tried: Sequence[Backend]) -> list[Candidate]:
@@ -140,3 +228,16 @@ class Dispatcher(Generic[ClientT_contra]):
     def _learn(self, result: AttemptResult, backend: Backend) -> None:
         if result.response_id is not None:
             self._fleet.stored_responses.remember(result.response_id, backend.name, self._clock())
+
+
+def _turn_end(result: AttemptResult) -> TurnEnd:
+    usage = result.usage
+    is_complete = result.outcome is Outcome.COMPLETED
+    return TurnEnd(
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=usage.completion_tokens,
+        stop=result.stop,
+        has_first_token=is_complete or result.first_token_at is not None,
+        is_complete=is_complete,
+    )

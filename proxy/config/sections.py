@@ -181,6 +181,37 @@ class LimitsConfig(SectionConfig):
         return buffered_bytes
 
 
+class AdmissionConfig(SectionConfig):
+    """Whether requests wait at the proxy until an engine's KV cache has room for them."""
+
+    mode: Literal["enforce", "shadow", "off"] = setting(
+        "enforce",
+        "enforce holds requests until they fit; shadow decides and counts, but lets all pass; off does neither.",
+        "Without it more sessions than fit evict each other's prefixes, and every turn is computed anew.",
+    )
+    target_wait_s: Seconds = setting(
+        900.0,
+        "The wait of a session to aim for when more want in than fit: residents make way after their share of it.",
+        "Shorter is fairer and slower, since every change of places costs computing a whole prompt.",
+    )
+
+
+class QueueConfig(SectionConfig):
+    """The requests that wait for room."""
+
+    max_hold_s: Annotated[Seconds, Field(le=600.0)] = setting(
+        240.0,
+        "A request is answered with a refusal after waiting this long, and keeps its place when it comes back. A "
+        "client that says its own timeout is held for four fifths of that at most.",
+        "Claude Code gives a silent connection up at 300 s and sends the request again.",
+    )
+    max_waiting: Count = setting(
+        512,
+        "Most requests that wait; further ones are refused at once, with the time to come back.",
+        "Each holds its body in memory and a connection open.",
+    )
+
+
 class RetryConfig(SectionConfig):
     """When a failed attempt is repeated: never after a byte of an answer has come."""
 
@@ -257,6 +288,11 @@ class TidegateConfig(SectionConfig):
         default=LimitsConfig(),
         description="What one request, and all together, may occupy. Sizes are bytes, or written as 32MiB or 1GB.",
     )
+    admission: AdmissionConfig = Field(
+        default=AdmissionConfig(),
+        description="Whether requests wait at the proxy until an engine's KV cache has room for them.",
+    )
+    queue: QueueConfig = Field(default=QueueConfig(), description="The requests that wait for room.")
     retry: RetryConfig = Field(
         default=RetryConfig(),
         description="When a failed attempt is repeated: never after a byte of an answer has come.",

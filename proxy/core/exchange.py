@@ -22,8 +22,9 @@ class Exchange:
     """
 
     __slots__ = (
-        "_clock", "_ending", "_recorder", "_status", "arrived_at", "backend", "is_stream", "model", "note",
-        "request_bytes", "request_id", "result", "retries", "route", "sent_at",
+        "_clock", "_ending", "_recorder", "_status", "admission", "arrived_at", "backend", "expected_tokens",
+        "is_stream", "model", "note", "queue", "queue_wait_s", "request_bytes", "request_id", "result", "retries",
+        "route", "sent_at",
     )  # fmt: skip
 
     def __init__(self, *, request_id: str, recorder: Recorder, clock: Clock) -> None:
@@ -40,6 +41,10 @@ class Exchange:
         self.request_bytes = 0
         self.sent_at: float | None = None
         self.retries: dict[str, int] = {}
+        self.admission: str | None = None
+        self.queue: str | None = None
+        self.queue_wait_s: float | None = None
+        self.expected_tokens: int | None = None
         self.note: str | None = None
         self.result: AttemptResult | None = None
 
@@ -82,7 +87,7 @@ class Exchange:
             duration_s=self._clock() - self.arrived_at,
             is_stream=self.is_stream,
             backend=self.backend,
-            overhead_s=self.sent_at - self.arrived_at if self.sent_at is not None else None,
+            overhead_s=self._overhead_s(),
             ttft_s=first_token_at - self.arrived_at if first_token_at is not None else None,
             gap_counts=result.gap_counts if result else (),
             gap_sum_s=result.gap_sum_s if result else 0.0,
@@ -90,5 +95,15 @@ class Exchange:
             request_bytes=self.request_bytes,
             response_bytes=result.bytes_relayed if result else 0,
             retries=self.retries,
+            admission=self.admission,
+            queue=self.queue,
+            queue_wait_s=self.queue_wait_s,
+            expected_tokens=self.expected_tokens,
             note=self.note,
         )
+
+    def _overhead_s(self) -> float | None:
+        """What the proxy itself added before sending; waiting for room is not overhead."""
+        if self.sent_at is None:
+            return None
+        return max(0.0, self.sent_at - self.arrived_at - (self.queue_wait_s or 0.0))

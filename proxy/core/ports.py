@@ -23,13 +23,35 @@ class Recorder(Protocol):
         """Take one request's final record."""
 
 
+class Progress(Protocol):
+    """Is told how far a generated answer has come. Never raises, never waits."""
+
+    def first_token(self) -> None:
+        """The first token has passed: the prompt is computed."""
+
+    def generated(self, tokens: int) -> None:
+        """About so many tokens have passed."""
+
+
 class Forwarder(Protocol[ClientT_contra]):
     """Sends one request to one backend and passes the answer on to the client."""
 
     async def forward(
-        self, view: RequestView, backend: Backend, client: ClientT_contra, exchange: "Exchange"
+        self,
+        view: RequestView,
+        backend: Backend,
+        client: ClientT_contra,
+        exchange: "Exchange",
+        progress: Progress | None = None,
     ) -> AttemptResult:
         """Make one attempt.
+
+        Args:
+            view: the request.
+            backend: where.
+            client: the client's side.
+            exchange: the running record.
+            progress: told how far the answer has come.
 
         Raises:
             UpstreamError: nothing has reached the client; its `retry` says whether another attempt may follow.

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.core.outcomes import Outcome
+from proxy.core.turns import StopReason, Turn
 
 
 @unique
@@ -62,6 +63,7 @@ class RequestView(NamedTuple):
         model: the asked model, or None when the body names none.
         is_stream: the client asked for an event stream.
         response_id: the stored response that this request refers to, if any.
+        turn: what admission needs to know; None for routes that generate nothing.
     """
 
     request_id: str
@@ -74,6 +76,7 @@ class RequestView(NamedTuple):
     model: str | None = None
     is_stream: bool = False
     response_id: str | None = None
+    turn: Turn | None = None
 
 
 class Usage(NamedTuple):
@@ -98,6 +101,7 @@ class AttemptResult(NamedTuple):
         first_token_at: when the first generated token passed, or None.
         gap_counts: how long the pauses between token events were: counts per bucket of `core.gaps.GAP_BOUNDS_S`.
         response_id: the id of a stored response, if the answer carried one.
+        stop: why a generated answer ended.
         note: one short sentence for the log when something went wrong.
     """
 
@@ -110,6 +114,7 @@ class AttemptResult(NamedTuple):
     gap_sum_s: float = 0.0
     bytes_relayed: int = 0
     response_id: str | None = None
+    stop: StopReason = StopReason.OTHER
     note: str | None = None
 
 
@@ -123,6 +128,10 @@ class FinishedRequest(NamedTuple):
         overhead_s: time the proxy itself added before the request was sent, or None if it never was.
         ttft_s: from arrival to the first generated token, or None.
         retries: why attempts were repeated, e.g. `{"connect": 1}`.
+        admission: how it was let in: `resident`, `new`, `returning`, `control`, `unlimited`; None when it was not.
+        queue: the class that it waited in.
+        queue_wait_s: how long it waited for room.
+        expected_tokens: prompt tokens that were believed cached.
     """
 
     request_id: str
@@ -141,4 +150,8 @@ class FinishedRequest(NamedTuple):
     request_bytes: int = 0
     response_bytes: int = 0
     retries: Mapping[str, int] = MappingProxyType({})
+    admission: str | None = None
+    queue: str | None = None
+    queue_wait_s: float | None = None
+    expected_tokens: int | None = None
     note: str | None = None

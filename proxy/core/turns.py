@@ -52,8 +52,8 @@ class Turn(NamedTuple):
         head: a digest of system and tools; sessions with the same one share that prefix.
         chain: one digest a message, each covering all before it; tells whether a turn extends the last one.
         output_limit_tokens: the client's cap on the answer, or None.
-        patience_s: how long this client bears silence before the first byte.
-        twin: a digest of the whole body; two requests with the same one are copies.
+        patience_s: the client's own timeout, if it said one.
+        twin: a digest of the whole body; two requests of a session with the same one are copies; 0 for never.
         is_batch: marked as not urgent.
     """
 
@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     head: int = 0
     chain: tuple[int, ...] = ()
     output_limit_tokens: int | None = None
-    patience_s: float = 240.0
+    patience_s: float | None = None
     twin: int = 0
     is_batch: bool = False
 

@@ -4,12 +4,14 @@ Owned by one relay. It keeps the first and the last few kilobytes and nothing el
 parses only at the end: what a chunk costs on the way is one append.
 """
 
+import re
 from typing import Any, Final
 
 import orjson
 
 from proxy.core.gaps import GapCounter
 from proxy.core.requests import Route, StreamEnd, Usage
+from proxy.core.turns import StopReason
 
 _HEAD_BYTES: Final = 2_048
 """Enough for `message_start` or `response.created` up to the id."""
@@ -19,6 +21,14 @@ _TAIL_BYTES: Final = 8_192
 _BATCH: Final = 16
 _LARGE_BYTES: Final = 4_096
 """So at most 64 kB wait unread, and a token stream is looked at every sixteen tokens."""
+
+_STOP: Final = re.compile(rb'"(?:finish_reason|stop_reason)": ?"([a-z_]{1,20})"')
+_STOPS: Final = {
+    b"tool_calls": StopReason.TOOL_USE,
+    b"tool_use": StopReason.TOOL_USE,
+    b"stop": StopReason.END_TURN,
+    b"end_turn": StopReason.END_TURN,
+}
 
 # A raw newline cannot stand inside a JSON string, so a marker after one is the protocol's and never the model's text.
 _TERMINAL: Final[dict[StreamEnd, tuple[bytes, ...]]] = {
@@ -42,11 +52,16 @@ _FIRST_TOKEN: Final[dict[StreamEnd, bytes]] = {
 
 
 class AnswerReader:
-    """What one answer says about itself. Bounded: two windows of a few kilobytes, whatever the answer's length."""
+    """What one answer says about itself. Bounded: two windows of a few kilobytes, whatever the answer's length.
+
+    Attributes:
+        awaits_first_token: an event stream whose first token has not passed.
+        token_events: events since the first token, a batch behind; about one a token.
+    """
 
     __slots__ = (
         "_body_bytes", "_first_token_at", "_first_token_marker", "_gaps", "_head", "_head_bytes", "_is_event_stream",
-        "_route", "_tail", "_unread",
+        "_route", "_tail", "_unread", "awaits_first_token", "token_events",
     )  # fmt: skip
 
     def __init__(self, route: Route, *, is_event_stream: bool) -> None:
@@ -60,12 +75,14 @@ class AnswerReader:
         self._body_bytes = 0
         self._first_token_at: float | None = None
         self._gaps = GapCounter()
+        self.awaits_first_token = is_event_stream
+        self.token_events = 0
 
     def feed(self, data: bytes, now: float) -> None:
         """Body bytes passed at `now` (monotonic seconds). They are looked at a batch later: that costs a third."""
         unread = self._unread
         unread.append((now, data))
-        if len(unread) >= _BATCH or len(data) > _LARGE_BYTES:
+        if len(unread) >= _BATCH or len(data) > _LARGE_BYTES or self.awaits_first_token:
             self._read()
 
     def _read(self) -> None:
@@ -77,17 +94,23 @@ class AnswerReader:
             size = len(data)
             self._body_bytes += size
             if self._is_event_stream:
+                if self._first_token_at is None and self._first_token_marker in data:
+                    self._first_token_at = now
+                    self.awaits_first_token = False
                 if self._first_token_at is not None:
                     self._gaps.mark(now)
-                elif self._first_token_marker in data:
-                    self._first_token_at = now
-                    self._gaps.mark(now)
+                    self.token_events += data.count(b"data:")
             if self._head_bytes < _HEAD_BYTES:
                 self._head.append(data[:_HEAD_BYTES])
                 self._head_bytes += size
             tail.append(data if size <= _TAIL_BYTES else data[-_TAIL_BYTES:])
         self._unread.clear()
         self._tail = b"".join(tail)[-_TAIL_BYTES:]
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the answer is an event stream."""
+        return self._is_event_stream
 
     @property
     def body_bytes(self) -> int:
@@ -136,6 +159,16 @@ class AnswerReader:
         """Token counts in whichever of the three layouts the engine used; what it did not say stays None."""
         counts = {**_usage_object(self._start(), last=False), **_usage_object(self._end(), last=True)}
         return _normalised(counts)
+
+    def stop(self) -> StopReason:
+        """Why the answer ended, as far as it says so."""
+        end = self._end()
+        if self._route.stream_end is StreamEnd.RESPONSE_COMPLETED:
+            if b'"type":"function_call"' in end:
+                return StopReason.TOOL_USE
+            return StopReason.END_TURN if b'"status":"completed"' in end else StopReason.OTHER
+        found = _STOP.findall(end)
+        return _STOPS.get(found[-1], StopReason.OTHER) if found else StopReason.OTHER
 
     def response_id(self) -> str | None:
         """The id of the response that the answer carries, if it carries one that may be stored."""

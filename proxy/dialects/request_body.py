@@ -1,7 +1,8 @@
 """What the proxy reads of a request body before it decides: model, stream, stored response. Never changes a byte."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -18,11 +19,15 @@ _MODEL_FIELD: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BodyFacts:
-    """The few fields that steer a request. A field of the wrong type counts as absent: the engine will say so."""
+    """The few fields that steer a request. A field of the wrong type counts as absent: the engine will say so.
+
+    `fields` is the whole parsed body, for measuring it; never kept beyond that.
+    """
 
     model: str | None = None
     is_stream: bool = False
     previous_response_id: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_body(route: Route, body: bytes) -> BodyFacts:
@@ -41,6 +46,7 @@ def read_body(route: Route, body: bytes) -> BodyFacts:
         model=model if isinstance(model, str) and model else None,
         is_stream=fields.get("stream") is True,
         previous_response_id=previous if isinstance(previous, str) else None,
+        fields=fields,
     )
 
 

@@ -33,11 +33,14 @@ class GateSettings:
         is_enforcing: False lets everything pass at once and only counts what would have waited.
         max_hold_s: longest wait of a request before it is refused with a ticket.
         target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
+        max_waiting: requests that wait at most, and the bytes of their bodies.
     """
 
     is_enforcing: bool = True
     max_hold_s: float = 240.0
     target_wait_s: float = 900.0
+    max_waiting: int = 512
+    max_waiting_bytes: int = 512 * 2**20
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +84,7 @@ class Gate:
         self.gaps = ReturnGaps()
         self.rooms = {name: EngineRoom(self.gaps) for name in backends}
         self.sessions = SessionTable()
-        self.queue = WaitQueue()
+        self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: dict[str, int] = {}
         self._models: dict[str, ModelCalibration] = {}
         self._service: dict[str, float] = {}
@@ -118,6 +121,12 @@ class Gate:
             self.gaps.on_return(session.last_stop, now - session.idle_since)
         prompt_tokens = self._estimate(turn, session, model)
         stamp = session.stamp if session.stamp is not None and now <= session.stamp_until else now
+        older = self.queue.twin_of(turn)
+        if older is not None:
+            # Its client gave up on it and asks again: the copy takes its place.
+            self.queue.remove(older)
+            stamp = min(stamp, older.stamp)
+            self._count("resends")
         waiting = Waiting(
             id=next(self._ids),
             turn=turn,
@@ -131,6 +140,7 @@ class Gate:
             model=model,
             body_bytes=body_bytes,
             fairness_key=turn.session.credential,
+            replaced=older,
         )
         self._lift(waiting.fairness_key)
         self.queue.add(waiting)
@@ -351,7 +361,9 @@ class Gate:
         home = waiting.session.home
         if len(usable) < 2:
             return usable
-        return sorted(usable, key=lambda name: (name != home, -self._headroom_ratio(name, now)))
+        key = waiting.session.key
+        # Between equals the session's own hash decides, so that idle backends share newcomers.
+        return sorted(usable, key=lambda name: (name != home, -self._headroom_ratio(name, now), hash((key, name))))
 
     def _headroom_ratio(self, name: str, now: float) -> float:
         room = self.rooms[name]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from proxy.core.backends import Backend
 from proxy.core.errors import Retry, UpstreamError
 from proxy.core.exchange import Exchange
-from proxy.core.ports import Clock
+from proxy.core.ports import Clock, Progress
 from proxy.core.requests import AttemptResult, RequestView
 from proxy.net.client_side import ClientSide
 from proxy.net.connections import ConnectionPool
@@ -45,11 +45,16 @@ class HttpForwarder:
         self._pools = {backend.name: ConnectionPool(backend, settings.timeouts, clock, tls) for backend in backends}
 
     async def forward(
-        self, view: RequestView, backend: Backend, client: ClientSide, exchange: Exchange
+        self,
+        view: RequestView,
+        backend: Backend,
+        client: ClientSide,
+        exchange: Exchange,
+        progress: Progress | None = None,
     ) -> AttemptResult:
         """Make one attempt; see `core.ports.Forwarder`."""
         head = request_head(view, backend)
-        receipt = self._receipt(view, backend)
+        receipt = self._receipt(view, backend, exchange)
         pool = self._pools[backend.name]
         connection = await pool.acquire()
         while True:
@@ -59,6 +64,7 @@ class HttpForwarder:
                 connection,
                 receipt=receipt,
                 answer_buffer_bytes=self._settings.answer_buffer_bytes,
+                progress=progress,
             )
             if exchange.sent_at is None:
                 exchange.sent_at = self._clock()
@@ -89,11 +95,18 @@ class HttpForwarder:
         for pool in self._pools.values():
             pool.close()
 
-    def _receipt(self, view: RequestView, backend: Backend) -> tuple[tuple[bytes, bytes], ...]:
+    def _receipt(self, view: RequestView, backend: Backend, exchange: Exchange) -> tuple[tuple[bytes, bytes], ...]:
         request_id = (b"x-request-id", view.request_id.encode("ascii"))
         if not self._settings.has_receipts:
             return (request_id,)
-        return (request_id, (b"x-tidegate-backend", backend.name.encode("ascii")))
+        receipt = (request_id, (b"x-tidegate-backend", backend.name.encode("ascii")))
+        if exchange.admission is None or exchange.queue_wait_s is None:
+            return receipt
+        return (
+            *receipt,
+            (b"x-tidegate-admission", exchange.admission.encode("ascii")),
+            (b"x-tidegate-queue-ms", b"%d" % (1_000 * exchange.queue_wait_s)),
+        )
 
 
 def request_head(view: RequestView, backend: Backend) -> bytes:

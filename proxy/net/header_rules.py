@@ -22,7 +22,7 @@ _CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key", b"c
 _OURS: Final = frozenset({b"host", b"content-length", b"expect", b"x-request-id"})
 """Written anew for the backend, or answered here (`Expect`)."""
 
-_CONTROL: Final = frozenset({b"x-data-parallel-rank", b"endpoint-load-metrics-format"})
+_CONTROL: Final = frozenset({b"x-data-parallel-rank", b"endpoint-load-metrics-format", b"x-tidegate-class"})
 """Steer the engine or tell about it: for the proxy to set, not for clients."""
 
 _STOPPED: Final = HOP_BY_HOP | _CREDENTIALS | _OURS | _CONTROL

@@ -8,6 +8,7 @@ import asyncio
 
 from proxy.core.errors import UpstreamError
 from proxy.core.outcomes import Outcome
+from proxy.core.ports import Progress
 from proxy.core.requests import AttemptResult, RequestView, Usage
 from proxy.dialects.answer_reader import AnswerReader
 from proxy.dialects.errors import stream_error_event
@@ -32,12 +33,15 @@ class Relay:
         *,
         receipt: tuple[tuple[bytes, bytes], ...],
         answer_buffer_bytes: int,
+        progress: Progress | None = None,
     ) -> None:
         self._view = view
         self._client = client
         self._connection = connection
         self._receipt = receipt
         self._answer_buffer_bytes = answer_buffer_bytes
+        self._progress = progress
+        self._told_events = -1
         self._head: ResponseHead | None = None
         self._held: list[bytes] | None = None
         self._held_bytes = 0
@@ -51,6 +55,8 @@ class Relay:
         if reader is not None and not has_ended:
             reader.feed(body, now)
             self._client.write_more(body)
+            if reader.token_events != self._told_events:
+                self._tell(reader)
             return
         if head is not None:
             self._head = head
@@ -97,6 +103,7 @@ class Relay:
             gap_sum_s=reader.gaps.sum_s,
             bytes_relayed=reader.body_bytes,
             response_id=reader.response_id(),
+            stop=reader.stop(),
             note=note,
         )
 
@@ -145,11 +152,22 @@ class Relay:
         assert self._reader is not None
         if body:
             self._reader.feed(body, now)
+            self._tell(self._reader)
         # A head whose body has a known length waits for its first bytes: one write instead of two.
         if body or has_ended or self._head is None or not self._head.content_length:
             self._client.write(body, is_last=has_ended)
         if has_ended:
             self._resolve()
+
+    def _tell(self, reader: AnswerReader) -> None:
+        """Say how far the answer has come; the reader counts a batch at a time, so this is not every chunk."""
+        progress = self._progress
+        if progress is None or reader.awaits_first_token or not reader.is_event_stream:
+            return
+        if self._told_events < 0:
+            progress.first_token()
+        progress.generated(reader.token_events)
+        self._told_events = reader.token_events
 
     def _hold(self, body: bytes, has_ended: bool, now: float) -> None:
         assert self._held is not None

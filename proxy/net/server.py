@@ -18,6 +18,7 @@ from proxy.core.ports import Clock, Recorder
 from proxy.core.requests import Dialect, RequestView
 from proxy.dialects import model_list, request_body, routes
 from proxy.dialects.errors import error_body
+from proxy.dialects.turns import turn_of
 from proxy.dispatch import Dispatcher
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
@@ -174,6 +175,7 @@ class DataServer(web.Server):
         is_json_post = request.method == "POST" and not path.endswith("/cancel")
         facts = request_body.read_body(route, body) if is_json_post else request_body.BodyFacts()
         exchange.is_stream = facts.is_stream
+        turn = turn_of(request.headers, facts.fields, body) if route.generates and is_json_post else None
         view = RequestView(
             request_id=exchange.request_id,
             route=route,
@@ -185,6 +187,7 @@ class DataServer(web.Server):
             model=facts.model,
             is_stream=facts.is_stream,
             response_id=response_id or facts.previous_response_id,
+            turn=turn,
         )
         await self._dispatcher.serve(view, client, exchange)
 

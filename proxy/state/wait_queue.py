@@ -4,7 +4,7 @@ Written by the gate alone. Bounded by entries and by the bytes of the bodies tha
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.turns import Rank, Turn
@@ -24,6 +24,7 @@ class Waiting:
         deadline: when it must be answered one way or the other.
         prompt_tokens: estimated size of its prompt.
         body_bytes: what its body occupies.
+        replaced: an older copy of the same turn that stopped waiting for it.
     """
 
     id: int
@@ -37,7 +38,8 @@ class Waiting:
     prompt_tokens: int
     model: str
     body_bytes: int = 0
-    fairness_key: str = field(default="")
+    fairness_key: str = ""
+    replaced: "Waiting | None" = None
 
 
 class WaitQueue:

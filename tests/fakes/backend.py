@@ -63,6 +63,7 @@ class ScriptedBackend:
     connections: int = 0
     health_status: int = 200
     models: tuple[str, ...] = ("m",)
+    metrics_page: str = ""
     closed_early: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the proxy closed a connection while the script was waiting in `until_closed`."""
 
@@ -92,6 +93,8 @@ class ScriptedBackend:
             while (request := await _read_request(reader, number)) is not None:
                 if request.line.startswith("GET /health"):
                     await connection.send(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % self.health_status)
+                elif request.line.startswith("GET /metrics"):
+                    await connection.send(json_answer(self.metrics_page.encode(), 200 if self.metrics_page else 404))
                 elif request.line.startswith("GET /v1/models"):
                     cards = ",".join(f'{{"id":"{name}","object":"model","created":1}}' for name in self.models)
                     await connection.send(json_answer(f'{{"object":"list","data":[{cards}]}}'.encode()))

@@ -39,7 +39,8 @@ async def test_a_dead_backend_is_passed_over_and_out_until_it_answers(rig):
     """Row 71: nothing was sent, so the next backend may try; the client notices nothing."""
     async with rig(answering(OK), urls=["http://127.0.0.1:9"], health={"interval_s": 600}) as gate:
         gate.proxy.fleet.health.on_probe("b1", Probe.OK)  # it was well when it was last asked
-        statuses = [status_of(await gate.raw(chat())) for _ in range(20)]
+        sessions = (b"x-session-id: s%d\r\n" % number for number in range(20))
+        statuses = [status_of(await gate.raw(chat(extra=extra))) for extra in sessions]
 
         assert statuses == [200] * 20
         assert not gate.proxy.fleet.health.is_up("b1")

@@ -1,0 +1,53 @@
+"""Makes the `Turn` that admission sees out of a request's headers and parsed body. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from proxy.core.turns import Turn
+from proxy.dialects.prompts import facts_of
+from proxy.dialects.session_identity import credential_digest, named_session, session_key
+
+_TIMEOUT_HEADERS: Final = ("x-stainless-timeout", "x-stainless-read-timeout")
+_CLASS_HEADER: Final = "x-tidegate-class"
+_LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+def turn_of(headers: Mapping[str, str], fields: Mapping[str, Any], body: bytes) -> Turn:
+    """What a request of a generating route is to admission.
+
+    Args:
+        headers: the client's headers, looked up without regard to case.
+        fields: the parsed body.
+        body: the body's bytes.
+    """
+    prompt = facts_of(fields)
+    named = named_session(headers, fields)
+    return Turn(
+        session=session_key(credential_digest(headers), named, prompt.opening),
+        text_bytes=prompt.text_bytes,
+        extra_tokens=prompt.extra_tokens,
+        head_bytes=prompt.head_bytes,
+        head=prompt.head,
+        chain=prompt.chain,
+        output_limit_tokens=_output_limit(fields),
+        patience_s=_patience_s(headers),
+        # Copies are told from equal requests only where the client says whose turn it is.
+        twin=hash(body) or 1 if named is not None else 0,
+        is_batch=headers.get(_CLASS_HEADER, "").lower() == "batch",
+    )
+
+
+def _output_limit(fields: Mapping[str, Any]) -> int | None:
+    for name in _LIMIT_FIELDS:
+        value = fields.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _patience_s(headers: Mapping[str, str]) -> float | None:
+    for name in _TIMEOUT_HEADERS:
+        value = headers.get(name, "")
+        if value.isascii() and value.isdigit() and 0 < len(value) <= 6:
+            return max(1.0, float(value))
+    return None

@@ -1,0 +1,75 @@
+"""Turns what a backend's engines report into what the gate needs: capacity, usage, pressure, restarts. No I/O.
+
+Called with each scrape. Several engines behind one address (data parallel) count as one pool, a little smaller than
+their sum, because a request is held by one of them and not by all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from proxy.core.capacity import KvCapacity
+from proxy.core.reports import Continuity, EngineReport, ReportDelta
+from proxy.engines.capacity import capacity_of
+from proxy.engines.delta import EngineTrack, follow
+from proxy.gate.gate import Gate
+
+_SPREAD_SHARE: Final = 0.88
+"""Of the sum over several ranks: .85 of each, over a limit that starts at .97."""
+_SHORT_USAGE_RATIO: Final = 0.9
+
+
+class EngineWatch:
+    """Follows the reports of every backend. Bounded by backends and their ranks."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._tracks: dict[tuple[str, str], EngineTrack] = {}
+        self.latest: dict[str, tuple[EngineReport, ...]] = {}
+
+    def take(self, backend: str, reports: Sequence[EngineReport], asked_at: float) -> None:
+        """One scrape of a backend, asked for at `asked_at` (monotonic seconds)."""
+        if not reports:
+            return
+        self.latest[backend] = tuple(reports)
+        deltas = [self._follow(backend, report, asked_at) for report in reports]
+        if any(delta.continuity is Continuity.RESTARTED for delta in deltas) or any(r.is_asleep for r in reports):
+            self._gate.see_restart(backend, asked_at)
+        facts = reports[0].capacity
+        self._gate.see_capacity(
+            backend, _pool([capacity_of(report.capacity) for report in reports]), facts.max_num_batched_tokens
+        )
+        self._gate.see_report(
+            backend,
+            asked_at,
+            usage_ratio=_mean([report.kv_usage_ratio for report in reports]),
+            preemptions=sum(delta.preemptions or 0 for delta in deltas),
+            is_short_of_memory=any(_is_short(report) for report in reports),
+        )
+
+    def _follow(self, backend: str, report: EngineReport, asked_at: float) -> ReportDelta:
+        key = (backend, report.rank)
+        self._tracks[key], delta = follow(self._tracks.get(key), report, asked_at)
+        return delta
+
+
+def _pool(capacities: Sequence[KvCapacity | None]) -> KvCapacity | None:
+    known = [capacity for capacity in capacities if capacity is not None]
+    if len(known) != len(capacities) or not known:
+        return None
+    if len(known) == 1:
+        return known[0]
+    total = int(_SPREAD_SHARE * sum(capacity.total_blocks for capacity in known))
+    return replace(known[0], total_blocks=total)
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio is not None]
+    return sum(known) / len(known) if known and len(known) == len(ratios) else None
+
+
+def _is_short(report: EngineReport) -> bool:
+    """Whether requests wait for memory: for nothing else do they wait at such a usage."""
+    waiting = report.waiting if report.waiting_capacity is None else report.waiting_capacity
+    usage = report.kv_usage_ratio
+    return bool(waiting) and usage is not None and usage > _SHORT_USAGE_RATIO

@@ -1,0 +1,143 @@
+"""Where requests wait for the gate: one future a waiting request, one timer for all, and nothing else that is asyncio.
+
+Called by dispatch. The gate decides; this wakes who may start, and answers who has waited long enough.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from proxy.core.errors import Refusal
+from proxy.core.exchange import Exchange
+from proxy.core.outcomes import Outcome
+from proxy.core.ports import Clock
+from proxy.core.requests import RequestView, StreamEnd
+from proxy.core.turns import Turn, TurnEnd
+from proxy.gate import Gate, Placement
+from proxy.policy.queueing import retry_after_s
+from proxy.state.wait_queue import Waiting
+
+_LEASE_SLACK_S: Final = 0.02
+_TICKET_RETRY_S: Final = 1
+"""After a full hold the ticket keeps the place: come back at once."""
+
+
+class WaitingRoom:
+    """Requests that are not placed yet.
+
+    Args:
+        gate: who decides.
+        clock: monotonic seconds.
+        is_up: whether a backend may take work now.
+        spread: chance in [0, 1), so that refused clients do not come back together.
+    """
+
+    def __init__(self, gate: Gate, *, clock: Clock, is_up: Callable[[str], bool], spread: Callable[[], float]) -> None:
+        self.gate = gate
+        self._clock = clock
+        self._is_up = is_up
+        self._spread = spread
+        self._futures: dict[int, asyncio.Future[Placement]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def admit(self, view: RequestView, turn: Turn, candidates: Sequence[str], exchange: Exchange) -> Placement:
+        """Wait until a backend has room.
+
+        Raises:
+            Refusal: the queue is full, the hold limit is reached, or a newer copy of the same turn took its place.
+        """
+        now = self._clock()
+        if not self.gate.queue.has_room(len(view.body)):
+            raise self._overloaded(view, "Too many requests wait for room already", self._full_retry_s())
+        waiting = self.gate.arrive(
+            turn, candidates, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
+        )
+        if waiting.replaced is not None:
+            self._refuse(waiting.replaced, "A newer copy of this request took its place", _TICKET_RETRY_S, view)
+        exchange.queue = waiting.rank.name.lower()
+        future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
+        self._futures[waiting.id] = future
+        try:
+            # A resident or a lone newcomer starts here, without a task switch.
+            self.pump(waiting.candidates)
+            if not future.done():
+                async with asyncio.timeout(waiting.deadline - now):
+                    await future
+            placement = future.result()
+        except TimeoutError:
+            self._give_up(waiting, future)
+            held_s = self._clock() - waiting.arrived_at
+            raise self._overloaded(view, f"No room came free within {held_s:.0f} s", _TICKET_RETRY_S) from None
+        except BaseException:
+            self._give_up(waiting, future)
+            raise
+        finally:
+            self._futures.pop(waiting.id, None)
+            exchange.queue_wait_s = self._clock() - waiting.arrived_at
+        exchange.admission = placement.admission
+        exchange.expected_tokens = placement.expected_tokens
+        return placement
+
+    def end(self, placement: Placement, end: TurnEnd) -> None:
+        """A placed turn has ended; its room may let others start."""
+        self.gate.end(placement, end, self._clock())
+        self.pump((placement.backend,))
+
+    def pump(self, only: Iterable[str] | None = None) -> None:
+        """Let start who may start.
+
+        Args:
+            only: backends whose room has changed; None for all.
+        """
+        now = self._clock()
+        names = [name for name in (self.gate.rooms if only is None else only) if self._is_up(name)]
+        for placement in self.gate.pump(now, names):
+            future = self._futures.get(placement.waiting.id)
+            if future is None or future.done():
+                # Its client left in this very moment.
+                self.gate.end(placement, TurnEnd(), now)
+            else:
+                future.set_result(placement)
+        self._arm(now)
+
+    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]") -> None:
+        """Leave the queue for good or with a ticket; room that was just given goes back."""
+        now = self._clock()
+        if self.gate.give_up(waiting, now, keeps_ticket=True):
+            self.pump(waiting.candidates)
+        elif future.done() and not future.cancelled() and future.exception() is None:
+            self.end(future.result(), TurnEnd())
+
+    def _refuse(self, waiting: Waiting, why: str, retry_s: int, view: RequestView) -> None:
+        future = self._futures.get(waiting.id)
+        if future is not None and not future.done():
+            future.set_exception(self._overloaded(view, why, retry_s))
+
+    def _arm(self, now: float) -> None:
+        """Look again when a lease ends, though nothing else happens."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self.gate.next_event_at(now)
+        if at is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, at - now) + _LEASE_SLACK_S, self.pump)
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _full_retry_s(self) -> int:
+        oldest = next(iter(self.gate.queue), None)
+        return retry_after_s(self.gate.expected_wait_s(oldest) if oldest is not None else 0.0, self._spread())
+
+    def _overloaded(self, view: RequestView, why: str, retry_s: int) -> Refusal:
+        # Codex takes a 429 for final and retries a 503; everybody else is the other way round or takes both.
+        status = 503 if view.route.stream_end is StreamEnd.RESPONSE_COMPLETED else 429
+        message = (
+            f"{why}: the engines' KV cache is full of other sessions. This one keeps its place in the queue;"
+            f" try again in {retry_s} s."
+        )
+        return Refusal(Outcome.REFUSED_OVERLOADED, status, message, retry_after_s=retry_s)
