@@ -6,7 +6,6 @@ A turn of a resident session needs (A) only, and may push idle sessions out; a n
 only those whose lease is over. Called by the gate alone; nothing in here waits.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -22,6 +21,11 @@ _PREFILL_S: Final = 5.0
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
 _CONTROL_SHARE: Final = 0.05
+_GROWTH_WEIGHT: Final = 0.05
+_TURNS_AHEAD: Final = 0.5
+"""Turns' growth kept free for residents. With none, growing residents push each other out and each pays for its whole
+prompt; with a whole turn, room stands empty on fast cards.
+"""
 
 
 class EngineRoom:
@@ -50,6 +54,7 @@ class EngineRoom:
         self.inflight = 0
         self.control_blocks = 0.0
         self.ghost_misses = 0
+        self.turn_growth_tokens = 0.0
 
     @property
     def capacity(self) -> KvCapacity | None:
@@ -71,6 +76,17 @@ class EngineRoom:
         # Half a block a turn is lost to rounding besides.
         return capacity.alpha * (tokens / capacity.block_tokens + 0.5 * requests)
 
+    def turn_growth_blocks(self) -> float:
+        """What the idle residents' contexts will have grown by when they come back, answers and tool results."""
+        capacity = self.capacity
+        assert capacity is not None
+        tokens = _TURNS_AHEAD * self.turn_growth_tokens * self.ledger.resident_sessions
+        return capacity.alpha * tokens / capacity.block_tokens
+
+    def note_turn_growth(self, tokens: int) -> None:
+        """A session's context grew by so much from one turn to the next."""
+        self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
+
     def need_blocks(self, prompt_tokens: int, head: int, head_tokens: int) -> float:
         """What a turn would add to the ledger, its answer apart."""
         ledger = self.ledger
@@ -91,35 +107,35 @@ class EngineRoom:
         pinned = ledger.pinned_blocks + ledger.head_blocks + ledger.foreign_blocks + need + growth
         if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now)):
             return False
-        over = pinned + ledger.idle_blocks - ledger.idle_of(session) - limit
-        self._push_out(over, lambda idle: idle is not session)
+        self._give_away(pinned + ledger.idle_blocks - ledger.idle_of(session) - limit, session)
         return True
 
-    def fits_set(self, need: float, uncached_tokens: int, now: float, *, slack: float = 0.0) -> bool:
+    def fits_set(self, session: Session, need: float, uncached_tokens: int, now: float, *, slack: float = 0.0) -> bool:
         """Whether a session may become resident: (B) and the prefill gate. Takes back leases that are over, or none.
 
         Args:
+            session: whose turn it is; what of it still lies there is not needed twice.
             need: blocks that its turn adds.
             uncached_tokens: prompt tokens that would have to be computed.
             now: monotonic seconds.
             slack: share of the limit that may be borrowed.
         """
-        capacity = self.capacity
-        if capacity is None:
+        if self.capacity is None:
             return True
         ledger = self.ledger
         limit = (1.0 + slack) * self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
-        over = ledger.used_blocks + need + growth - limit
+        over = ledger.used_blocks - ledger.idle_of(session) + need + growth - limit
         if not ledger.holds and need + growth > limit:
             # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
-            self._push_out(over, lambda _idle: True)
+            self._give_away(over, session)
             return True
-        if over > 0 and self._expired_blocks(now, over) < over:
+        over += self.turn_growth_blocks()
+        if over > 0 and self._reclaimable_blocks(over, session, now) < over:
             return False
         if ledger.holds and not self._has_prefill_room(uncached_tokens, now):
             return False
-        self._push_out(over, lambda idle: self._is_lease_over(idle, now))
+        self._give_away(over, session)
         return True
 
     def fits_control(self, need: float) -> bool:
@@ -138,8 +154,10 @@ class EngineRoom:
 
     def next_lease_end(self) -> float | None:
         """When the lease of the longest idle resident is over, so that somebody may look again."""
-        ends = [idle.idle_since + self._lease_s(idle) for idle, _ in self.ledger.longest_idle_first()]
-        return min(ends) if ends else None
+        for idle, _ in self.ledger.longest_idle_first():
+            if idle.residency is Residency.IN:
+                return idle.idle_since + self._lease_s(idle)
+        return None
 
     def _has_prefill_room(self, uncached_tokens: int, now: float) -> bool:
         in_flight = self.ledger.uncached_tokens
@@ -157,23 +175,27 @@ class EngineRoom:
     def _is_lease_over(self, session: Session, now: float) -> bool:
         return now - session.idle_since > self._lease_s(session)
 
-    def _expired_blocks(self, now: float, enough: float) -> float:
+    def _reclaimable_blocks(self, enough: float, but: Session, now: float) -> float:
+        """Blocks that the engine would give away before the first lease that still runs."""
         blocks = 0.0
         for session, held in self.ledger.longest_idle_first():
-            if self._is_lease_over(session, now):
-                blocks += held
-                if blocks >= enough:
-                    break
+            if session is but:
+                continue
+            if session.residency is Residency.IN and not self._is_lease_over(session, now):
+                break
+            blocks += held
+            if blocks >= enough:
+                break
         return blocks
 
-    def _push_out(self, over: float, may_go: Callable[[Session], bool]) -> None:
-        """Mark the longest idle residents out until enough is free: those whose blocks the engine gives away first."""
+    def _give_away(self, over: float, but: Session) -> None:
+        """Book as gone what the engine gives away first, until enough is free: it asks nobody whose lease runs."""
         if over <= 0:
             return
         for session, blocks in list(self.ledger.longest_idle_first()):
             if over <= 0:
                 break
-            if may_go(session):
+            if session is not but:
                 self.ledger.evict(session)
                 session.residency = Residency.OUT
                 over -= blocks

@@ -50,6 +50,7 @@ class Placement:
     Attributes:
         admission: `resident`, `new`, `returning` or `control`; `unlimited` where nothing is known of the engine.
         expected_tokens: prompt tokens that we believe cached there.
+        prefill_s: from placing to the first token, when no other prompt was computed meanwhile.
         would_wait: it passed although it would have had to wait (not enforcing).
     """
 
@@ -66,6 +67,7 @@ class Placement:
     generated_tokens: int = 0
     booked_tokens: int = 0
     has_first_token: bool = False
+    prefill_s: float | None = None
 
 
 class Gate:
@@ -117,7 +119,7 @@ class Gate:
         session, forgotten = self.sessions.touch(turn.session, now)
         for gone in forgotten:
             self._leave_home(gone)
-        if session.context_tokens and not session.is_busy:
+        if session.context_tokens and not session.is_busy and session.stamp is None:
             self.gaps.on_return(session.last_stop, now - session.idle_since)
         prompt_tokens = self._estimate(turn, session, model)
         stamp = session.stamp if session.stamp is not None and now <= session.stamp_until else now
@@ -204,7 +206,7 @@ class Gate:
         room = self.rooms[placement.backend]
         room.ledger.computed(placement.id)
         if placement.was_alone and room.ledger.uncached_tokens == 0:
-            room.prefill.on_first_token(placement.uncached_tokens, now - placement.placed_at)
+            placement.prefill_s = now - placement.placed_at
 
     def generated(self, placement: Placement, tokens: int) -> None:
         """A running answer has so many tokens now."""
@@ -384,7 +386,7 @@ class Gate:
             return True
         need, _ = self._need(waiting, name)
         slack = 0.1 if self._has_resident_parent(waiting) else 0.0
-        return room.fits_set(need, self._uncached(waiting, name), now, slack=slack)
+        return room.fits_set(waiting.session, need, self._uncached(waiting, name), now, slack=slack)
 
     def _fits_control(self, waiting: Waiting, name: str) -> bool:
         room = self.rooms[name]
@@ -407,10 +409,10 @@ class Gate:
         return self.rooms[name].need_blocks(waiting.prompt_tokens, waiting.turn.head, head_tokens), head_tokens
 
     def _expected(self, waiting: Waiting, name: str) -> int:
-        """Prompt tokens that we believe cached: the session's own last prompt if it is resident there."""
+        """Prompt tokens that we believe cached: the session's own last prompt, if its blocks still lie there."""
         session, room = waiting.session, self.rooms[name]
-        is_in = session.residency is Residency.IN and session.home == name
-        if not is_in or room.capacity is None or not self._extends(waiting.turn, session):
+        lies_there = session.home == name and (session.inflight > 0 or room.ledger.idle_of(session) > 0)
+        if not lies_there or room.capacity is None or not self._extends(waiting.turn, session):
             return 0
         block_tokens = room.capacity.block_tokens
         return min(session.prompt_tokens, waiting.prompt_tokens) // block_tokens * block_tokens
@@ -475,6 +477,8 @@ class Gate:
         session.chain_length = len(turn.chain)
         session.chain_end = turn.chain[-1] if turn.chain else 0
         if end.prompt_tokens is not None:
+            if session.prompt_tokens and session.home is not None:
+                self.rooms[session.home].note_turn_growth(end.prompt_tokens - session.prompt_tokens)
             session.prompt_tokens = end.prompt_tokens
             session.text_bytes = turn.text_bytes
             session.context_tokens = end.prompt_tokens + (end.completion_tokens or 0)
@@ -486,19 +490,17 @@ class Gate:
         """The session stays as an idle resident, unless its segment is over and somebody waits."""
         session, name = placement.waiting.session, placement.backend
         head_tokens = self._head_tokens(placement.waiting)
-        if session.residency is not Residency.IN or session.home != name or room.capacity is None:
+        if session.home != name or room.capacity is None:
             return
+        blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
+        room.ledger.rest(session, blocks, session.head, head_tokens)
         waiting = self.queue.count(Rank.SESSION)
-        segment_s = now - session.segment_at
-        if waiting and session.inflight == 0 and session.waiting == 0:
-            residents = room.ledger.resident_sessions + 1
-            if segment_s > queueing.slice_s(self.settings.target_wait_s, residents, waiting):
+        if session.residency is Residency.IN and waiting and not session.is_busy:
+            segment_s = now - session.segment_at
+            if segment_s > queueing.slice_s(self.settings.target_wait_s, room.ledger.resident_sessions, waiting):
                 session.residency = Residency.OUT
                 self._note_release(hold.blocks, now)
                 self._count("segments_ended")
-                return
-        blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
-        room.ledger.rest(session, blocks, session.head, head_tokens)
 
     def _learn(self, placement: Placement, end: TurnEnd, now: float) -> None:
         waiting, room = placement.waiting, self.rooms[placement.backend]
@@ -511,6 +513,8 @@ class Gate:
         if end.is_complete and end.completion_tokens is not None:
             calibration.on_answer(end.completion_tokens)
             room.output = calibration.output
+        if placement.prefill_s is not None and end.prompt_tokens is not None and end.cached_tokens is not None:
+            room.prefill.on_first_token(end.prompt_tokens - end.cached_tokens, placement.prefill_s)
         expected = placement.expected_tokens
         if end.cached_tokens is None or room.capacity is None or not expected:
             return

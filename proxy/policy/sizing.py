@@ -61,8 +61,7 @@ def lease_s(
             again has probably finished: no client says that it has.
     """
     break_even_s = capacity_tokens / prefill_tokens_per_s
-    if stop is StopReason.END_TURN:
-        lease = min(30.0, max(5.0, 0.1 * break_even_s))
-    else:
-        lease = min(300.0, max(15.0, 0.7 * break_even_s))
-    return lease if usual_gap_s is None else min(lease, max(MIN_LEASE_S, 1.5 * usual_gap_s))
+    longest = min(300.0, max(15.0, 0.7 * break_even_s))
+    if usual_gap_s is not None and 1.5 * usual_gap_s < longest:
+        return max(MIN_LEASE_S, 1.5 * usual_gap_s)
+    return min(30.0, max(5.0, 0.1 * break_even_s)) if stop is StopReason.END_TURN else longest

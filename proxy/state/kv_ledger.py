@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
-from proxy.state.sessions import Session
+from proxy.state.sessions import Residency, Session
 
 _FOREIGN_WEIGHT: Final = 0.3
 """One sample of the usage gauge is off by some 4 % of the pool."""
@@ -66,8 +66,8 @@ class KvLedger:
 
     @property
     def resident_sessions(self) -> int:
-        """Idle residents, and turns in flight."""
-        return len(self._idle) + len(self.holds)
+        """Idle residents, and turns in flight; walks the idle ones."""
+        return len(self.holds) + sum(session.residency is Residency.IN for session in self._idle)
 
     def private_blocks(self, context_tokens: int, head: int, head_tokens: int, *, is_running: bool) -> float:
         """Blocks of a context without the head that it shares."""
@@ -137,14 +137,17 @@ class KvLedger:
         return hold
 
     def rest(self, session: Session, blocks: float, head: int, head_tokens: int) -> None:
-        """A session stays as an idle resident, the latest one."""
+        """A session's turn has ended: its blocks are the latest that the engine would give away.
+
+        Whether it keeps its place (`Residency.IN`) or not, they lie there until everything older is gone.
+        """
         self.evict(session)
         self._use_head(head, head_tokens)
         self._idle[session] = (blocks, head)
         self.idle_blocks += blocks
 
     def evict(self, session: Session) -> float:
-        """A session is no idle resident any more; says what it held."""
+        """A session's idle blocks are gone, or in use again; says how many they were."""
         entry = self._idle.pop(session, None)
         if entry is None:
             return 0.0
@@ -156,12 +159,12 @@ class KvLedger:
         return blocks
 
     def idle_of(self, session: Session) -> float:
-        """What a session holds as an idle resident."""
+        """What of a session still lies there unused."""
         entry = self._idle.get(session)
         return entry[0] if entry is not None else 0.0
 
     def longest_idle_first(self) -> Iterator[tuple[Session, float]]:
-        """Idle residents in the order in which the engine's LRU gives their blocks away."""
+        """Idle sessions in the order in which the engine's LRU gives their blocks away."""
         return ((session, blocks) for session, (blocks, _) in self._idle.items())
 
     def see_foreign(self, seen_blocks: float) -> None:
@@ -169,7 +172,7 @@ class KvLedger:
         self.foreign_blocks += _FOREIGN_WEIGHT * (max(0.0, seen_blocks) - self.foreign_blocks)
 
     def forget_residents(self) -> list[Session]:
-        """Nothing is cached there any more (restart, reset): who was idle there."""
+        """Nothing is cached there any more (restart, reset): whose blocks lay there."""
         gone = list(self._idle)
         for session in gone:
             self.evict(session)
