@@ -17,6 +17,7 @@ from proxy.config import BackendConfig, TidegateConfig
 from proxy.core.backends import Backend
 from proxy.core.ports import Clock
 from proxy.core.reports import EngineReport, ScrapeFailure
+from proxy.core.snapshots import FleetSnapshot
 from proxy.dispatch import Dispatcher, Fleet
 from proxy.gate import Gate, GateSettings
 from proxy.gate.reporting import EngineWatch
@@ -35,8 +36,9 @@ from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
 from proxy.state.stored_responses import StoredResponses
 from proxy.telemetry.logs import EventLog
-from proxy.telemetry.metrics import BackendGauges, Metrics
+from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
+from proxy.telemetry.snapshots import snapshot_of
 from proxy.waiting_room import WaitingRoom
 
 _STOP_NOW_S = 0.05
@@ -68,7 +70,6 @@ class RunningProxy:
         self.is_draining = True
         await asyncio.sleep(self._drain_delay_s)
         await self._site.stop()
-        self._server.pre_shutdown()
         await self._server.shutdown(max(self._drain_s, _STOP_NOW_S))
 
 
@@ -98,7 +99,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     budget = BodyBudget(config.limits.buffered_bytes)
     metrics = Metrics(
         version=__version__,
-        backends=lambda: _gauges(fleet),
+        snapshot=lambda: _gauges(fleet, waiting_room, scraper, clock()),
         buffered_body_bytes=lambda: budget.held_bytes,
         open_connections=lambda: len(server.connections),
         dropped_log_lines=lambda: log.dropped_lines,
@@ -113,6 +114,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         clock=clock,
         chance=chance.randrange,
         max_attempts=config.retry.max_attempts,
+        on_down=lambda name: _on_change(log, waiting_room, name, Probe.DOWN, is_up=False),
     )
     prober = Prober(
         backends,
@@ -252,15 +254,12 @@ def _url(host: str, site: web.TCPSite) -> str:
     return f"http://{shown}:{site.port}"
 
 
-def _gauges(fleet: Fleet) -> list[BackendGauges]:
-    return [
-        BackendGauges(
-            name=backend.name,
-            is_up=fleet.health.is_up(backend.name),
-            inflight_requests=fleet.ledger.inflight(backend.name),
-        )
-        for backend in fleet.backends
-    ]
+def _gauges(fleet: Fleet, waiting_room: WaitingRoom | None, scraper: Scraper | None, now: float) -> FleetSnapshot:
+    def reports_of(name: str) -> Sequence[EngineReport]:
+        last = scraper.last(name) if scraper is not None else None
+        return last.reports if last is not None else ()
+
+    return snapshot_of(fleet, waiting_room.gate if waiting_room is not None else None, reports_of, now)
 
 
 def _on_change(log: EventLog, waiting_room: WaitingRoom | None, name: str, probe: Probe, *, is_up: bool) -> None:

@@ -4,7 +4,7 @@ Between looking at the backends and reserving a place on one nothing else can ru
 That is the whole concurrency design; more than one process would need a shared ledger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -79,6 +79,7 @@ class Dispatcher(Generic[ClientT_contra]):
         clock: monotonic seconds.
         chance: decides between equal candidates.
         max_attempts: backends tried at most for one request.
+        on_down: told the name of a backend that traffic found dead.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Dispatcher(Generic[ClientT_contra]):
         clock: Clock,
         chance: Chance,
         max_attempts: int,
+        on_down: Callable[[str], None] | None = None,
     ) -> None:
         self._fleet = fleet
         self._waiting_room = waiting_room
@@ -97,6 +99,7 @@ class Dispatcher(Generic[ClientT_contra]):
         self._clock = clock
         self._chance = chance
         self._max_attempts = max_attempts
+        self._on_down = on_down
 
     async def serve(self, view: RequestView, client: ClientT_contra, exchange: Exchange) -> None:
         """Give the client an answer from some backend.
@@ -211,8 +214,9 @@ class Dispatcher(Generic[ClientT_contra]):
 
     def _after_failure(self, error: UpstreamError, tried: Sequence[Backend], exchange: Exchange) -> None:
         """Let the next attempt begin, or raise the refusal that ends the request."""
-        if error.is_refused:
-            self._fleet.health.on_connect_failure(tried[-1].name)
+        name = tried[-1].name
+        if error.is_refused and self._fleet.health.on_connect_failure(name) and self._on_down is not None:
+            self._on_down(name)
         has_more = any(
             backend not in tried and self._fleet.health.is_up(backend.name) for backend in self._fleet.backends
         )
@@ -222,7 +226,7 @@ class Dispatcher(Generic[ClientT_contra]):
         status = _STATUS_OF_FAILURE.get(error.outcome, 502)
         retry_after_s = _RETRY_AFTER_DOWN_S if status == 503 else None
         raise Refusal(
-            error.outcome, status, f"Backend {tried[-1].name}: {error}.", retry_after_s=retry_after_s
+            error.outcome, status, f"The request failed at its backend: {error}.", retry_after_s=retry_after_s
         ) from error
 
     def _learn(self, result: AttemptResult, backend: Backend) -> None:

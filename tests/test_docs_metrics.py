@@ -5,9 +5,19 @@ import pytest
 
 from proxy.core.outcomes import Outcome
 from proxy.telemetry.logs import configure
-from proxy.telemetry.metrics import BackendGauges, Metrics
+from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
+from tests.telemetry.fleets import fleet
 from tests.telemetry.records import finished
+
+ADMITTED = {
+    "admission": "new",
+    "queue": "session",
+    "queue_wait_s": 1.5,
+    "would_wait": True,
+    "estimated_tokens": 110,
+    "expected_tokens": 64,
+}
 
 PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
 SUFFIX = {"counter": "_total"}
@@ -25,12 +35,12 @@ def families():
     """Every family of ours after one request of which everything is known."""
     metrics = Metrics(
         version="1",
-        backends=lambda: [BackendGauges("a", is_up=True, inflight_requests=1)],
+        snapshot=fleet,
         buffered_body_bytes=int,
         open_connections=int,
         dropped_log_lines=int,
     )
-    metrics.record(finished(retries={"connect": 1}))
+    metrics.record(finished(retries={"connect": 1}, **ADMITTED))
     metrics.record(finished(outcome=Outcome.REFUSED_OVERLOADED))
     return [family for family in metrics.registry.collect() if family.name.startswith("tidegate_")]
 
@@ -79,7 +89,7 @@ def test_every_field_of_the_log_line_is_named(tmp_path):
     path = tmp_path / "log"
     with path.open("w") as stream:
         log = configure("json", "info", stream)
-        FinishedRequestRecorder(Metrics(version="1"), log).record(finished(retries={"a": 1}, note="x"))
+        FinishedRequestRecorder(Metrics(version="1"), log).record(finished(retries={"a": 1}, note="x", **ADMITTED))
         assert log.close()
     section = PAGE.split("\n## The log line\n")[1]
 

@@ -35,6 +35,10 @@ def _split_url(url: str) -> SplitResult:
         raise ValueError("must not hold credentials; use api_key or api_key_env")
     if not parts.hostname or port == 0 or parts.netloc.endswith(":"):
         raise ValueError("needs a host, and a port of 1 to 65535 if one is given")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError("holds a host that cannot exist: a part of it is empty or longer than 63 characters") from None
     if "?" in url or "#" in url:
         raise ValueError("must not hold a query or a fragment")
     return parts

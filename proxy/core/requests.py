@@ -132,6 +132,8 @@ class FinishedRequest(NamedTuple):
         queue: the class that it waited in.
         queue_wait_s: how long it waited for room.
         expected_tokens: prompt tokens that were believed cached.
+        estimated_tokens: prompt tokens as admission estimated them before sending.
+        would_wait: it was let through although it would have had to wait (admission in shadow mode).
     """
 
     request_id: str
@@ -154,4 +156,6 @@ class FinishedRequest(NamedTuple):
     queue: str | None = None
     queue_wait_s: float | None = None
     expected_tokens: int | None = None
+    estimated_tokens: int | None = None
+    would_wait: bool = False
     note: str | None = None

@@ -38,7 +38,10 @@ def anthropic_card(card: Card) -> bytes:
 
 def _anthropic(card: Card) -> dict[str, Any]:
     created = card.get("created")
-    at = datetime.fromtimestamp(created if isinstance(created, int) else 0, UTC)
+    try:
+        at = datetime.fromtimestamp(created if isinstance(created, int) else 0, UTC)
+    except (ValueError, OverflowError, OSError):  # a date beyond the calendar, or not in seconds
+        at = datetime.fromtimestamp(0, UTC)
     return {
         "type": "model",
         "id": card["id"],

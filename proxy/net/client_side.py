@@ -25,13 +25,14 @@ class ClientSide:
         is_http11: whether chunked framing may be used.
         is_head: the request was HEAD: its answer has headers only, whatever length they tell.
         keep_alive: whether the connection may serve another request afterwards.
+        is_draining: asked when the answer begins; then the connection ends with it.
         write_stall_s: seconds without progress after which a client that does not read is cut off.
     """
 
     __slots__ = (
-        "_connection", "_head", "_is_chunked", "_is_head", "_is_http11", "_left_bytes", "_loop", "_stall_timer",
-        "_transport",
-        "_write_stall_s", "has_stalled", "is_complete", "is_started", "keep_alive", "on_pause", "on_resume",
+        "_connection", "_head", "_is_chunked", "_is_draining", "_is_head", "_is_http11", "_left_bytes", "_loop",
+        "_stall_timer", "_transport", "_write_stall_s", "has_stalled", "is_complete", "is_started", "keep_alive",
+        "on_pause", "on_resume",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +43,7 @@ class ClientSide:
         keep_alive: bool,
         write_stall_s: float,
         is_head: bool = False,
+        is_draining: Callable[[], bool] = bool,
     ) -> None:
         transport = connection.transport
         if transport is None:
@@ -51,6 +53,7 @@ class ClientSide:
         self._loop = asyncio.get_running_loop()
         self._is_http11 = is_http11
         self._is_head = is_head
+        self._is_draining = is_draining
         self._write_stall_s = write_stall_s
         self._stall_timer: asyncio.TimerHandle | None = None
         self._head: bytes | None = None
@@ -63,6 +66,8 @@ class ClientSide:
         self.on_pause: Callable[[], None] | None = None
         self.on_resume: Callable[[], None] | None = None
 
+    # `is_started` says whether bytes of an answer have been written; until then another one may be begun.
+
     @property
     def is_gone(self) -> bool:
         """Whether the client has left or been cut off."""
@@ -71,7 +76,7 @@ class ClientSide:
     def start(
         self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]], content_length: int | None
     ) -> None:
-        """Begin an answer; its head is written with the first body bytes or by `flush`.
+        """Begin an answer; its head is written with the first `write`.
 
         Args:
             status: HTTP status.
@@ -80,6 +85,7 @@ class ClientSide:
             content_length: body size in bytes, or None when only its end will tell.
         """
         has_body = status not in (204, 304) and not self._is_head
+        self.keep_alive = self.keep_alive and not self._is_draining()
         self._is_chunked = has_body and content_length is None and self._is_http11
         self._left_bytes = content_length if has_body else 0
         lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason or _phrase(status))]
@@ -96,7 +102,6 @@ class ClientSide:
             lines.append(b"Connection: keep-alive\r\n")
         lines.append(b"\r\n")
         self._head = b"".join(lines)
-        self.is_started = True
         self._connection.attach(self)
 
     def write(self, body: bytes, *, is_last: bool = False) -> None:
@@ -124,6 +129,7 @@ class ClientSide:
             if self._left_bytes is not None:
                 self._left_bytes -= len(body)
         if data:
+            self.is_started = True
             transport.write(data)
         if is_last:
             self._end()
@@ -161,6 +167,7 @@ class ClientSide:
         self._stop_stall_timer()
         self.on_pause = self.on_resume = None
         self._connection.detach()
+        self._connection.watch_flush(self._write_stall_s)
 
     def writing_paused(self) -> None:
         """The client reads more slowly than the backend writes: hold the backend, and give the client a deadline."""

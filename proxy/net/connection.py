@@ -72,6 +72,32 @@ class ClientConnection(web.RequestHandler):
         """The answer is written."""
         self._writer_in_charge = None
 
+    def close_if_idle(self) -> None:
+        """Close when no request is running, arriving or waiting to be read."""
+        if self._waiter is not None and not self._messages and self._head_timer is None:
+            self.force_close()
+
+    def cancel_request(self) -> None:
+        """End the running request; whoever serves it may still write a last word."""
+        if self._task_handler is not None:
+            self._task_handler.cancel()
+
+    def watch_flush(self, stall_s: float) -> None:
+        """An answer is complete for us; cut the client off when it does not read the rest of it either."""
+        transport = self.transport
+        left_bytes = transport.get_write_buffer_size() if transport is not None else 0
+        if transport is not None and left_bytes:
+            self._loop.call_later(stall_s, self._check_flush, transport, left_bytes, stall_s)
+
+    def _check_flush(self, transport: asyncio.Transport, left_bytes: int, stall_s: float) -> None:
+        if self._writer_in_charge is not None:
+            return  # the next answer watches over itself
+        now_left_bytes = transport.get_write_buffer_size()
+        if now_left_bytes >= left_bytes:
+            transport.abort()
+        elif now_left_bytes:
+            self._loop.call_later(stall_s, self._check_flush, transport, now_left_bytes, stall_s)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected; its first head must arrive in time."""
         super().connection_made(transport)
@@ -89,7 +115,8 @@ class ClientConnection(web.RequestHandler):
             self._heads_seen = self._request_count
             self._stop_head_timer()
             self._report_late_framing_error()
-        elif self._head_timer is None and self._current_request is None and not self._messages:
+        elif self._head_timer is None and self._waiter is not None and not self._messages:
+            # Idle until now: these are the first bytes of another head, not the rest of a body.
             self._head_timer = self._loop.call_later(self._headers_s, self._head_is_late)
 
     def pause_writing(self) -> None:
@@ -121,6 +148,7 @@ class ClientConnection(web.RequestHandler):
         request = self._current_request
         if isinstance(message, _ErrInfo) and request is not None and not request.content.is_eof():
             request.content.set_exception(BodyFramingError())
+            request.content.feed_eof()  # nothing more can come: aiohttp would wait for it otherwise
 
     def _head_is_late(self) -> None:
         self._head_timer = None

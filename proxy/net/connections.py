@@ -1,6 +1,7 @@
 """The connections to one backend that are idle now, and how new ones are made. Called by `net.forward` alone."""
 
 import asyncio
+import os
 import ssl
 from collections import deque
 
@@ -44,6 +45,7 @@ class ConnectionPool:
     def release(self, connection: UpstreamConnection) -> None:
         """Take a connection back: kept when it can serve again, closed otherwise."""
         if connection.is_reusable:
+            connection.resume_reading()
             connection.idle_since = self._clock()
             self._idle.append(connection)
         else:
@@ -83,8 +85,12 @@ class ConnectionPool:
             message = f"no connection within {self._timeouts.connect_s:g} s"
             raise UpstreamError(Outcome.UPSTREAM_ERROR_CONNECT, message, retry=Retry.ELSEWHERE) from None
         except OSError as error:
-            message = f"cannot connect: {error.strerror or type(error).__name__}"
+            message = f"cannot connect: {os.strerror(error.errno) if error.errno else type(error).__name__}"
             raise UpstreamError(
-                Outcome.UPSTREAM_ERROR_CONNECT, message, retry=Retry.ELSEWHERE, is_refused=True
+                Outcome.UPSTREAM_ERROR_CONNECT,
+                message,
+                retry=Retry.ELSEWHERE,
+                # Anything else may be our own lack of descriptors or ports.
+                is_refused=isinstance(error, ConnectionRefusedError),
             ) from error
         return connection

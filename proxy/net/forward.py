@@ -82,7 +82,11 @@ class HttpForwarder:
                 pool.release(connection)
             # A fresh connection cannot be stale, so this loop turns at most once.
             exchange.count_retry("stale_connection")
-            connection = await pool.acquire(fresh=True)
+            try:
+                connection = await pool.acquire(fresh=True)
+            except UpstreamError as error:
+                # It was sent once already, and may be what ended the backend: no other one gets it.
+                raise UpstreamError(error.outcome, str(error), is_refused=error.is_refused) from error
 
     def close_expired(self) -> None:
         """Close idle connections that are too old, on every backend."""

@@ -4,12 +4,12 @@ Uses aiohttp's client with a pool of its own, so that a probe never waits behind
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+import orjson
 
 from proxy.core.backends import Backend
 from proxy.core.ports import Clock
@@ -64,14 +64,19 @@ class Prober:
         await asyncio.gather(*(self._probe(backend) for backend in self._backends))
 
     async def run(self) -> None:
-        """Probe at every interval until cancelled."""
-        while True:
-            await asyncio.sleep(self._settings.interval_s)
-            await self.probe_once()
+        """Probe every backend at every interval until cancelled; a slow one holds up no other."""
+        async with asyncio.TaskGroup() as tasks:
+            for backend in self._backends:
+                tasks.create_task(self._run(backend), name=f"probe {backend.name}")
 
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
+
+    async def _run(self, backend: Backend) -> None:
+        while True:
+            await asyncio.sleep(self._settings.interval_s)
+            await self._probe(backend)
 
     async def _probe(self, backend: Backend) -> None:
         probe = await self._health_of(backend)
@@ -102,11 +107,27 @@ class Prober:
             async with self._session.get(url, headers=_headers(backend), allow_redirects=False) as response:
                 if response.status != 200:
                     return None
-                listed = json.loads(await response.content.read(_MODELS_LIMIT_BYTES))
-        except (aiohttp.ClientError, OSError, ValueError, RecursionError):
+                listed = orjson.loads(await _read(response))
+        except (aiohttp.ClientError, OSError, ValueError):
             return None
         cards = listed.get("data") if isinstance(listed, dict) else None
         return [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else None
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body.
+
+    Raises:
+        ValueError: it is longer than any list of models.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        size += len(piece)
+        if size > _MODELS_LIMIT_BYTES:
+            raise ValueError("too long")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _url(backend: Backend, path: str) -> str:

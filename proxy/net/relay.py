@@ -73,7 +73,7 @@ class Relay:
         """The backend will not complete the answer."""
         if self.finished.done():
             return
-        if self._reader is None:
+        if self._reader is None or not self._client.is_started:
             self.finished.set_exception(error)
             return
         self._failure = error
@@ -111,9 +111,7 @@ class Relay:
         """The ending of an answer that was held, or that never came."""
         if not self._client.is_complete:
             return Outcome.CLIENT_CLOSED if self._client.is_gone else Outcome.ABORTED
-        if status < 400:
-            return Outcome.COMPLETED
-        return Outcome.BACKEND_REJECTED if status < 500 else Outcome.UPSTREAM_ERROR_STATUS
+        return _outcome_of(status)
 
     def _ending(self, reader: AnswerReader) -> tuple[Outcome, str | None]:
         if self._failure is not None:
@@ -126,7 +124,8 @@ class Relay:
             return Outcome.UPSTREAM_ERROR_STREAM, "the backend reported an error inside the stream"
         if not reader.has_ended:
             return Outcome.TRUNCATED, "the stream ended without its terminal event"
-        return Outcome.COMPLETED, None
+        assert self._head is not None
+        return _outcome_of(self._head.status), None
 
     def _break_off(self, message: str, code: str) -> None:
         reader, route = self._reader, self._view.route
@@ -137,10 +136,10 @@ class Relay:
 
     def _commit(self, head: ResponseHead) -> None:
         """From here on the client has the answer's status; no other attempt may follow."""
-        is_event_stream = any(
-            name.lower() == b"content-type" and value.lower().startswith(b"text/event-stream")
-            for name, value in head.headers
-        )
+        kinds = {name.lower(): value.lower() for name, value in head.headers}
+        # What is compressed cannot be read along, and no plain words may be put into it.
+        is_readable = kinds.get(b"content-encoding", b"identity") == b"identity"
+        is_event_stream = is_readable and kinds.get(b"content-type", b"").startswith(b"text/event-stream")
         self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
         client = self._client
         client.on_pause = self._connection.pause_reading
@@ -190,3 +189,10 @@ class Relay:
     def _resolve(self) -> None:
         if not self.finished.done():
             self.finished.set_result(None)
+
+
+def _outcome_of(status: int) -> Outcome:
+    """What a complete answer with this status is called."""
+    if status < 400:
+        return Outcome.COMPLETED
+    return Outcome.BACKEND_REJECTED if status < 500 else Outcome.UPSTREAM_ERROR_STATUS

@@ -3,6 +3,8 @@
 aiohttp parses; what happens afterwards is ours: the answer goes straight to the client's transport, whoever makes it.
 """
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ from proxy.state.models import ModelTable
 _LOGGER: Final = logging.getLogger("tidegate")
 _JSON: Final = (b"Content-Type", b"application/json")
 _MODELS_PATH: Final = "/v1/models"
+_CUT_OFF_S: Final = 0.2
+"""How long a request that is cut off may take to say so to its client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,9 @@ class DataServer(web.Server):
         self._clock = clock
         self._admin_paths = admin_paths
         self._is_draining = is_draining
+        self._running = 0
+        self._has_none_running = asyncio.Event()
+        self._has_none_running.set()
 
     def __call__(self) -> ClientConnection:
         """A connection's protocol, for the listening socket."""
@@ -126,8 +133,31 @@ class DataServer(web.Server):
             access_log=None,
         )
 
+    def pre_shutdown(self) -> None:
+        """aiohttp would drop bodies that are still arriving here; see `shutdown`."""
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's own name
+        """Close idle connections, let running requests end for `timeout` seconds, then cut them off, told so."""
+        for connection in self._client_connections():
+            connection.close_if_idle()
+        await self._until_none_runs(timeout or _CUT_OFF_S)
+        for connection in self._client_connections():
+            connection.cancel_request()
+        await self._until_none_runs(_CUT_OFF_S)
+        await super().shutdown(_CUT_OFF_S)
+
+    def _client_connections(self) -> list[ClientConnection]:
+        return [connection for connection in self.connections if isinstance(connection, ClientConnection)]
+
+    async def _until_none_runs(self, limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._has_none_running.wait()
+
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         client = self._client_of(request)
+        self._running += 1
+        self._has_none_running.clear()
         try:
             if request.method == "HEAD" and request.raw_path == "/":
                 # Claude Code asks whether anybody is there. Not a request: nothing is counted, no backend touched.
@@ -136,13 +166,16 @@ class DataServer(web.Server):
                 return _Answered(client)
             admin = self._admin_paths.get(request.raw_path.split("?", 1)[0])
             if admin is not None and request.method == "GET":
-                answer = admin(request.headers.get("Accept", ""))
+                answer = _admin_answer(admin, request.headers.get("Accept", ""))
                 self._answer(client, answer.status, answer.body, ((b"Content-Type", answer.content_type.encode()),))
                 return _Answered(client)
             await self._serve(request, client)
             return _Answered(client)
         finally:
             client.detach()
+            self._running -= 1
+            if not self._running:
+                self._has_none_running.set()
 
     async def _serve(self, request: web.BaseRequest, client: ClientSide) -> None:
         exchange = Exchange(request_id=request_id_of(request), recorder=self._recorder, clock=self._clock)
@@ -212,7 +245,8 @@ class DataServer(web.Server):
         return ClientSide(
             connection,
             is_http11=request.version >= HttpVersion11,
-            keep_alive=request.keep_alive and not self._is_draining(),
+            keep_alive=bool(request.keep_alive),
+            is_draining=self._is_draining,
             is_head=request.method == "HEAD",
             write_stall_s=self._settings.write_stall_s,
         )
@@ -252,6 +286,14 @@ class DataServer(web.Server):
             self._refuse(request, client, refusal, exchange.request_id)
         client.detach()
         return _Answered(client)
+
+
+def _admin_answer(admin: Callable[[str], AdminAnswer], accept: str) -> AdminAnswer:
+    try:
+        return admin(accept)
+    except Exception:  # an outermost handler: a page that fails is no fault of who asked for it
+        _LOGGER.exception("an admin page failed")
+        return AdminAnswer(b"this page failed; the log says why\n", "text/plain; charset=utf-8", 500)
 
 
 def _dialect_of(request: web.BaseRequest) -> Dialect:

@@ -17,6 +17,8 @@ from proxy.core.ports import Clock
 
 _MAX_HEADERS: Final = 256
 _MAX_HEADER_BYTES: Final = 65_536
+_MAX_HEAD_READ_BYTES: Final = 2 * _MAX_HEADER_BYTES + 262_144
+"""Read before the head was complete: the parser keeps an unfinished line to itself. One read brings 256 kB at most."""
 _JOIN_BELOW_BYTES: Final = 65_536
 """Up to here one copy costs less than a second system call."""
 
@@ -95,6 +97,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _reset_message(self) -> None:
         self._reason = b""
+        self._head_size = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._header_bytes = 0
         self._head: ResponseHead | None = None
@@ -127,7 +130,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """The reader of the answer is full: read no more, so that the backend feels it."""
-        if self._transport is not None and not self._is_read_paused and not self._transport.is_closing():
+        is_needed = self._sink is not None and not self._is_read_paused
+        if self._transport is not None and is_needed and not self._transport.is_closing():
             self._is_read_paused = True
             self._transport.pause_reading()
 
@@ -163,6 +167,11 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._has_bytes = True
         self._last_activity_at = self._clock()
+        if not self._has_head:
+            self._head_size += len(data)
+            if self._head_size > _MAX_HEAD_READ_BYTES:
+                self._fail(Outcome.UPSTREAM_ERROR_PROTOCOL, "the head of the backend's answer has no end")
+                return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

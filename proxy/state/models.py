@@ -20,7 +20,7 @@ class ModelTable:
 
     def update(self, backend_name: str, cards: Sequence[Mapping[str, Any]]) -> None:
         """Replace what a backend serves. Cards without an id are dropped."""
-        self._cards[backend_name] = {card["id"]: card for card in cards[:MAX_MODELS] if isinstance(card.get("id"), str)}
+        self._cards[backend_name] = {card["id"]: card for card in cards[:MAX_MODELS] if _is_usable(card.get("id"))}
         self._names = frozenset(name for cards in self._cards.values() for name in cards)
 
     def is_known(self, backend_name: str) -> bool:
@@ -51,3 +51,8 @@ class ModelTable:
 
     def __repr__(self) -> str:
         return f"<ModelTable { ({name: list(cards) for name, cards in self._cards.items()}) }>"
+
+
+def _is_usable(model: Any) -> bool:
+    """Whether a model's name can be shown and written."""
+    return isinstance(model, str) and 0 < len(model) <= 512 and model.isprintable()

@@ -5,7 +5,6 @@ that is not from a closed set or from the configuration.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,12 +17,15 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from proxy.core.gaps import GAP_BOUNDS_S
+from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
+from proxy.core.snapshots import FleetSnapshot
+from proxy.telemetry.gauges import SnapshotCollector
 from proxy.telemetry.histograms import Histogram
 
 _DURATION_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0)
@@ -48,21 +50,14 @@ _TTFT_BOUNDS_S = (
     600.0,
 )
 _OVERHEAD_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_QUEUE_WAIT_BOUNDS_S = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 600.0)
+_ESTIMATE_BOUNDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0)
 _LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 MAX_MODELS = 1000
 """Distinct model labels; further ones count as `other`. Adapters that come and go for months stay bounded by it."""
 CACHE_S = 1.0
 """A scrape costs about 8 us a sample on the event loop; within this time further scrapers get the same page."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendGauges:
-    """What is shown of one backend at the moment of a scrape."""
-
-    name: str
-    is_up: bool
-    inflight_requests: int
 
 
 class Metrics:
@@ -72,7 +67,7 @@ class Metrics:
 
     Args:
         version: of the proxy.
-        backends: a backend that is no longer named disappears.
+        snapshot: the fleet now; a backend that is no longer named disappears.
         buffered_body_bytes: request bodies in memory now, in bytes.
         open_connections: client connections now.
         dropped_log_lines: log lines that were thrown away since the start.
@@ -82,7 +77,7 @@ class Metrics:
         self,
         *,
         version: str,
-        backends: Callable[[], Iterable[BackendGauges]] = tuple,
+        snapshot: Callable[[], FleetSnapshot] = FleetSnapshot,
         buffered_body_bytes: Callable[[], int] | None = None,
         open_connections: Callable[[], int] | None = None,
         dropped_log_lines: Callable[[], int] | None = None,
@@ -94,7 +89,7 @@ class Metrics:
         self._models: set[str] = set()
         self._register_counters()
         self._register_histograms()
-        self.registry.register(_BackendCollector(backends))
+        self.registry.register(SnapshotCollector(snapshot))
         build = Gauge("tidegate_build_info", "1, with the running version.", ["version"], registry=self.registry)
         build.labels(version).set(1)
         self._read_at_scrape("tidegate_buffered_body_bytes", "Request bodies in memory.", buffered_body_bytes)
@@ -123,6 +118,7 @@ class Metrics:
         for reason, count in finished.retries.items():
             self._retries.inc(reason, by=count)
         self._count_tokens(model, finished.usage)
+        self._count_admission(finished)
 
     def observe_event_loop_lag(self, lag_s: float) -> None:
         """Count how much later than asked, in seconds, the event loop woke its monitor."""
@@ -148,6 +144,9 @@ class Metrics:
         self._refusals = self._counter("refusals", "Requests that the proxy turned away itself.", ["reason"])
         self._retries = self._counter("retries", "Attempts that were repeated.", ["reason"])
         self._tokens = self._counter("tokens", "Tokens that engines reported.", ["model", "kind"])
+        self._would_wait = self._counter("would_wait", "Requests let through that would have waited.", ["class"])
+        self._expected = self._counter("prefix_expected_tokens", "Prompt tokens believed cached.", ["backend"])
+        self._hits = self._counter("prefix_hit_tokens", "Of those, tokens that were cached.", ["backend"])
 
     def _register_histograms(self) -> None:
         labels = ["route", "model"]
@@ -162,6 +161,12 @@ class Metrics:
         )
         self._overhead = self._histogram(
             "overhead_seconds", "Time that the proxy added before sending.", [], _OVERHEAD_BOUNDS_S
+        )
+        self._queue_wait = self._histogram(
+            "queue_wait_seconds", "How long requests waited for room.", ["class", "outcome"], _QUEUE_WAIT_BOUNDS_S
+        )
+        self._estimates = self._histogram(
+            "estimate_error_ratio", "Estimated by counted tokens; 1 is exact.", ["kind"], _ESTIMATE_BOUNDS
         )
         self._lag = self._histogram(
             "event_loop_lag_seconds", "How late the event loop woke a timer.", [], _LAG_BOUNDS_S
@@ -195,6 +200,27 @@ class Metrics:
         if usage.completion_tokens:
             self._tokens.inc(model, "completion", by=usage.completion_tokens)
 
+    def _count_admission(self, finished: FinishedRequest) -> None:
+        """What the gate did with it, and how right the gate's beliefs were."""
+        counted, cached = finished.usage.prompt_tokens, finished.usage.cached_tokens
+        if finished.queue is not None and finished.queue_wait_s is not None:
+            self._queue_wait.observe(finished.queue_wait_s, finished.queue, _how_waiting_ended(finished))
+            if finished.would_wait:
+                self._would_wait.inc(finished.queue)
+        if finished.estimated_tokens and counted:
+            self._estimates.observe(finished.estimated_tokens / counted, "prompt")
+        if finished.backend is not None and finished.expected_tokens and cached is not None:
+            expected = min(finished.expected_tokens, counted or finished.expected_tokens)
+            self._expected.inc(finished.backend, by=expected)
+            # Hits beyond what was expected are left out, so that the two can be compared.
+            self._hits.inc(finished.backend, by=min(cached, expected))
+
+
+def _how_waiting_ended(finished: FinishedRequest) -> str:
+    if finished.outcome is Outcome.REFUSED_OVERLOADED:
+        return "refused"
+    return "left" if finished.admission is None else "admitted"
+
 
 # The library leaves these untyped in part.
 _to_text: Callable[[CollectorRegistry], bytes] = generate_latest
@@ -214,31 +240,6 @@ class _CachedCounter:
         if child is None:
             child = self._children[labels] = self._counter.labels(*labels)
         child.inc(by)
-
-
-class _BackendCollector(Collector):
-    """Reads the backends at each scrape, so that nothing has to be kept in step with them."""
-
-    def __init__(self, backends: Callable[[], Iterable[BackendGauges]]) -> None:
-        self._backends = backends
-
-    def describe(self) -> Iterable[Metric]:
-        return self._families()
-
-    def collect(self) -> Iterator[Metric]:
-        up, inflight = self._families()
-        for backend in self._backends():
-            up.add_metric([backend.name], float(backend.is_up))
-            inflight.add_metric([backend.name], backend.inflight_requests)
-        yield from (up, inflight)
-
-    def _families(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
-        return (
-            GaugeMetricFamily("tidegate_backend_up", "1 while a backend gets requests.", labels=["backend"]),
-            GaugeMetricFamily(
-                "tidegate_backend_inflight_requests", "Requests that the proxy has there now.", labels=["backend"]
-            ),
-        )
 
 
 class _DroppedLines(Collector):

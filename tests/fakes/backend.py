@@ -63,7 +63,8 @@ class ScriptedBackend:
     connections: int = 0
     health_status: int = 200
     models: tuple[str, ...] = ("m",)
-    metrics_page: str = ""
+    metrics_page: str | None = ""
+    """What `/metrics` shows, empty for a 404; None has the script answer it."""
     closed_early: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the proxy closed a connection while the script was waiting in `until_closed`."""
 
@@ -93,7 +94,7 @@ class ScriptedBackend:
             while (request := await _read_request(reader, number)) is not None:
                 if request.line.startswith("GET /health"):
                     await connection.send(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % self.health_status)
-                elif request.line.startswith("GET /metrics"):
+                elif request.line.startswith("GET /metrics") and self.metrics_page is not None:
                     await connection.send(json_answer(self.metrics_page.encode(), 200 if self.metrics_page else 404))
                 elif request.line.startswith("GET /v1/models"):
                     cards = ",".join(f'{{"id":"{name}","object":"model","created":1}}' for name in self.models)
@@ -121,9 +122,9 @@ async def _read_request(reader: asyncio.StreamReader, number: int) -> SeenReques
 
 
 @asynccontextmanager
-async def scripted_backend(script: Script) -> AsyncIterator[ScriptedBackend]:
+async def scripted_backend(script: Script, *, metrics_page: str | None = "") -> AsyncIterator[ScriptedBackend]:
     """Listen on a free port of 127.0.0.1 for the length of the block."""
-    backend = ScriptedBackend(script)
+    backend = ScriptedBackend(script, metrics_page=metrics_page)
     server = await asyncio.start_server(backend.accept, "127.0.0.1", 0, backlog=1024)
     backend.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

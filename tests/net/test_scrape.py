@@ -55,7 +55,7 @@ class Heard:
 async def failure_of(script, *, settings=SETTINGS):
     """Why a scrape of a backend with this script fails."""
     heard = Heard()
-    async with scripted_backend(script) as fake, heard.scraper(settings=settings) as scraper:
+    async with scripted_backend(script, metrics_page=None) as fake, heard.scraper(settings=settings) as scraper:
         await scraper.scrape_once(backend_at(fake.url))
     assert not heard.reports
     ((name, reason, now),) = heard.failures
@@ -66,7 +66,7 @@ async def failure_of(script, *, settings=SETTINGS):
 async def test_a_page_is_read_told_and_kept():
     """With the backend's own path and key, uncompressed."""
     heard = Heard()
-    async with scripted_backend(answering(answer())) as fake, heard.scraper() as scraper:
+    async with scripted_backend(answering(answer()), metrics_page=None) as fake, heard.scraper() as scraper:
         backend = backend_at(fake.url, path_prefix="/engine", api_key="sk-1")
         assert scraper.last("a") is None
 
@@ -83,7 +83,7 @@ async def test_a_page_is_read_told_and_kept():
 async def test_the_last_good_page_outlives_a_failure():
     """Row 96: last good value, with its age."""
     heard = Heard()
-    async with scripted_backend(answering(answer())) as fake, heard.scraper() as scraper:
+    async with scripted_backend(answering(answer()), metrics_page=None) as fake, heard.scraper() as scraper:
         await scraper.scrape_once(backend_at(fake.url))
         fake.script = answering(answer(b"<html></html>"))
         heard.now = 107.0
@@ -155,7 +155,10 @@ async def test_a_page_of_exactly_the_limit_is_read():
     """The limit itself is allowed."""
     heard = Heard()
     settings = replace(SETTINGS, size_limit_bytes=len(PAGE))
-    async with scripted_backend(answering(answer())) as fake, heard.scraper(settings=settings) as scraper:
+    async with (
+        scripted_backend(answering(answer()), metrics_page=None) as fake,
+        heard.scraper(settings=settings) as scraper,
+    ):
         await scraper.scrape_once(backend_at(fake.url))
 
     assert 1 == len(heard.reports)
@@ -180,7 +183,7 @@ async def test_one_scrape_of_a_backend_is_in_flight():
         await connection.send(answer())
 
     settings = replace(SETTINGS, timeout_s=5.0)
-    async with scripted_backend(script) as fake, heard.scraper(settings=settings) as scraper:
+    async with scripted_backend(script, metrics_page=None) as fake, heard.scraper(settings=settings) as scraper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(scraper.scrape_once(backend_at(fake.url)))
             await asyncio.sleep(0)
@@ -194,7 +197,7 @@ async def test_one_scrape_of_a_backend_is_in_flight():
 async def test_scrapes_of_a_backend_share_a_connection():
     """One a second must not open one a second."""
     heard = Heard()
-    async with scripted_backend(answering(answer())) as fake, heard.scraper() as scraper:
+    async with scripted_backend(answering(answer()), metrics_page=None) as fake, heard.scraper() as scraper:
         for _ in range(3):
             await scraper.scrape_once(backend_at(fake.url))
 
@@ -209,7 +212,10 @@ async def test_a_slow_backend_delays_nobody():
         await connection.until_closed()
 
     settings = replace(SETTINGS, interval_s=0.02, timeout_s=5.0)
-    async with scripted_backend(answering(answer())) as fake, scripted_backend(silent) as slow:
+    async with (
+        scripted_backend(answering(answer()), metrics_page=None) as fake,
+        scripted_backend(silent, metrics_page=None) as slow,
+    ):
         backends = (backend_at(fake.url), replace(backend_at(slow.url), name="slow"))
         async with (
             heard.scraper(*backends, settings=settings) as scraper,

@@ -4,7 +4,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import Usage
-from proxy.telemetry.metrics import CACHE_S, MAX_MODELS, BackendGauges, Metrics
+from proxy.core.snapshots import BackendSnapshot, FleetSnapshot
+from proxy.telemetry.metrics import CACHE_S, MAX_MODELS, Metrics
+from tests.telemetry.fleets import backend, fleet, unknown
 from tests.telemetry.records import finished
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
@@ -79,12 +81,12 @@ def test_models_stay_bounded():
 def test_gauges_are_read_when_asked():
     """Backends come and go between scrapes without anybody telling the metrics."""
     backends = [
-        BackendGauges("a", is_up=True, inflight_requests=3),
-        BackendGauges("b", is_up=False, inflight_requests=0),
+        BackendSnapshot(name="a", is_up=True, inflight_requests=3),
+        BackendSnapshot(name="b", is_up=False, inflight_requests=0),
     ]
     metrics = Metrics(
         version="1.2",
-        backends=lambda: backends,
+        snapshot=lambda: FleetSnapshot(backends=tuple(backends)),
         buffered_body_bytes=lambda: 77,
         open_connections=lambda: 5,
         dropped_log_lines=lambda: 9,
@@ -108,6 +110,133 @@ def test_what_nobody_feeds_is_not_exported():
     assert b"tidegate_open_connections" not in page
     assert b"tidegate_buffered_body_bytes" not in page
     assert b"tidegate_log_lines_dropped" not in page
+    assert b"tidegate_waiting_requests" not in page
+    assert b"tidegate_held_tokens" not in page
+
+
+def test_what_is_held_of_each_cache_is_told_in_tokens():
+    """Whole, parts, and what is left; an engine of unknown size has none of them."""
+    metrics = Metrics(version="1", snapshot=lambda: fleet(backend(), unknown(name="b")))
+
+    def of(name, *labels):
+        return values_of(metrics, f"tidegate_{name}", *labels)
+
+    assert of("backend_up", "backend") == {("a",): 1, ("b",): 1}
+    assert of("backend_report_age_seconds", "backend") == {("a",): 0.5}
+    assert of("backend_kv_capacity_tokens", "backend") == {("a",): 100_000}
+    assert of("backend_kv_pinned_tokens", "backend", "source") == {("a", "own"): 38_000, ("a", "foreign"): 5_000}
+    assert of("backend_kv_idle_tokens", "backend") == {("a",): 40_000}
+    assert of("backend_headroom_tokens", "backend") == {("a",): 10_000}
+    assert of("backend_prefill_tokens", "backend") == {("a",): 6_000}
+    assert of("backend_admission_ratio", "backend") == {("a",): 0.97}
+    assert of("sessions", "backend", "state") == {("a", "running"): 2, ("a", "idle"): 4}
+    assert of("known_sessions") == {(): 11}
+
+
+def test_who_waits_is_told_by_class():
+    """Empty classes are zeros: they are known to be empty."""
+    metrics = Metrics(version="1", snapshot=fleet)
+
+    assert values_of(metrics, "tidegate_waiting_requests", "class") == {
+        ("resident",): 1,
+        ("control",): 0,
+        ("session",): 2,
+        ("batch",): 0,
+    }
+    assert values_of(metrics, "tidegate_held_tokens") == {(): 79_000}
+
+
+def test_what_engines_say_is_passed_on():
+    """Their queue, their preemptions and their drafts stand beside our figures."""
+    metrics = Metrics(version="1", snapshot=lambda: fleet(backend(), unknown(name="b", ghost_misses=0)))
+
+    def of(name):
+        return values_of(metrics, f"tidegate_{name}", "backend")
+
+    assert of("backend_engine_waiting_requests") == {("a",): 1}
+    assert of("backend_preemptions_total") == {("a",): 7}
+    assert of("backend_draft_accept_ratio") == {("a",): 0.7}
+    assert of("backend_tokens_per_draft") == {("a",): 3.1}
+    assert of("backend_draft_tokens_total") == {("a",): 300}
+    assert of("backend_accepted_draft_tokens_total") == {("a",): 210}
+    assert of("prefix_ghost_misses_total") == {("a",): 2, ("b",): 0}
+
+
+def test_one_snapshot_makes_one_page():
+    """The figures of a page were true at the same moment."""
+    taken = []
+
+    def snapshot():
+        taken.append(fleet())
+        return taken[-1]
+
+    Metrics(version="1", snapshot=snapshot).exposition("", now=0.0)
+
+    assert len(taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        ({"admission": "new"}, "admitted"),
+        ({"admission": "new", "outcome": Outcome.CLIENT_CLOSED}, "admitted"),
+        ({"outcome": Outcome.CLIENT_CLOSED}, "left"),
+        ({"outcome": Outcome.REFUSED_OVERLOADED}, "refused"),
+        ({"admission": "new", "outcome": Outcome.REFUSED_OVERLOADED}, "refused"),
+    ],
+)
+def test_waiting_is_counted_by_how_it_ended(ending, outcome):
+    """Let in, turned away, or gone before either; a second wait after a failed attempt counts by its own end."""
+    metrics = Metrics(version="1")
+    metrics.record(finished(queue="session", queue_wait_s=12.5, **ending))
+
+    assert values_of(metrics, "tidegate_queue_wait_seconds_sum", "class", "outcome") == {("session", outcome): 12.5}
+
+
+def test_what_never_came_to_the_gate_did_not_wait():
+    """Routes that generate nothing, and refusals before the queue."""
+    metrics = Metrics(version="1")
+    metrics.record(finished())
+    metrics.record(finished(outcome=Outcome.REFUSED_OVERLOADED))
+
+    assert values_of(metrics, "tidegate_queue_wait_seconds_count") == {}
+
+
+def test_what_would_have_waited_is_counted():
+    """Shadow mode tells what enforcing would do."""
+    metrics = Metrics(version="1")
+    metrics.record(finished(queue="session", queue_wait_s=0.0, would_wait=True))
+    metrics.record(finished(queue="session", queue_wait_s=0.0))
+
+    assert values_of(metrics, "tidegate_would_wait_total", "class") == {("session",): 1}
+
+
+def test_estimates_are_compared_with_what_the_engine_counted():
+    """A fifth too much lands at 1.2; what was not estimated or not counted is no error."""
+    metrics = Metrics(version="1")
+    metrics.record(finished(estimated_tokens=120))
+    metrics.record(finished(estimated_tokens=None))
+    metrics.record(finished(estimated_tokens=120, usage=Usage()))
+
+    assert values_of(metrics, "tidegate_estimate_error_ratio_sum", "kind") == {("prompt",): 1.2}
+    assert values_of(metrics, "tidegate_estimate_error_ratio_bucket", "le")["1.2",] == 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "cached", "counted"),
+    [(80, 20, (80, 20)), (80, 100, (80, 80)), (300, 100, (100, 100)), (80, None, None), (0, 50, None)],
+)
+def test_prefixes_are_expected_and_found(expected, cached, counted):
+    """Hits are counted up to what was expected, and only where the engine tells: their ratio is never above one."""
+    metrics = Metrics(version="1")
+    metrics.record(finished(expected_tokens=expected, usage=Usage(prompt_tokens=100, cached_tokens=cached)))
+
+    seen = (
+        values_of(metrics, "tidegate_prefix_expected_tokens_total", "backend"),
+        values_of(metrics, "tidegate_prefix_hit_tokens_total", "backend"),
+    )
+
+    assert seen == (({("a:8000",): counted[0]}, {("a:8000",): counted[1]}) if counted else ({}, {}))
 
 
 def test_a_page_is_made_once_a_second_and_format():
@@ -133,7 +262,7 @@ def test_other_scrapers_get_plain_text(accept):
 
 def test_openmetrics_can_be_parsed_strictly():
     """The page holds to the stricter format as well, and no series tells a counter's birthday."""
-    metrics = Metrics(version="1", backends=lambda: [BackendGauges("a", is_up=True, inflight_requests=0)])
+    metrics = Metrics(version="1", snapshot=fleet)
     metrics.record(finished(retries={"connect": 1}))
     metrics.observe_event_loop_lag(0.004)
 

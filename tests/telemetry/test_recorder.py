@@ -24,7 +24,9 @@ def written_by(record, metrics=None):
 
 def test_one_record_is_one_line():
     """The line carries the numbers behind the metrics."""
-    (line,) = written_by(finished(retries={"connect": 1}, note="second try"))
+    admission = {"admission": "new", "queue": "session", "queue_wait_s": 12.5, "would_wait": True}
+    sizes = {"estimated_tokens": 120, "expected_tokens": 80}
+    (line,) = written_by(finished(retries={"connect": 1}, note="second try", **admission, **sizes))
 
     del line["timestamp"]
     assert line == {
@@ -40,6 +42,8 @@ def test_one_record_is_one_line():
         "duration_s": 1.5,
         "ttft_s": 0.2,
         "overhead_s": 0.0004,
+        **admission,
+        **sizes,
         "prompt_tokens": 100,
         "cached_tokens": 50,
         "completion_tokens": 3,
@@ -55,7 +59,7 @@ def test_what_is_not_known_is_left_out():
     (line,) = written_by(finished(usage=Usage(), ttft_s=None, overhead_s=None, backend=None))
 
     assert not line.keys() & {"prompt_tokens", "cached_tokens", "completion_tokens", "ttft_s", "overhead_s", "backend"}
-    assert not line.keys() & {"retries", "note"}
+    assert not line.keys() & {"retries", "note", "admission", "queue", "queue_wait_s", "would_wait"}
 
 
 @pytest.mark.parametrize("outcome", Outcome)

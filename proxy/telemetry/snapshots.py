@@ -1,0 +1,125 @@
+"""Takes a snapshot of the fleet: gate, ledgers and engine reports as the frozen values that metrics and pages show.
+
+Called at a scrape or a look at the status page. Its cost grows with backends and with waiting requests (bounded by
+`queue.max_waiting`), never with the sessions known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from proxy.core.backends import Backend
+from proxy.core.reports import EngineReport
+from proxy.core.snapshots import BackendSnapshot, EngineSnapshot, FleetSnapshot, KvSnapshot, WaitingSnapshot
+from proxy.core.turns import Rank
+from proxy.dispatch import Fleet
+from proxy.gate import Gate
+from proxy.gate.engine_room import EngineRoom
+from proxy.state.wait_queue import WaitQueue
+
+_SHOWN_S: Final = 30.0
+"""An engine's own figures disappear when they are older: a dead engine has no queue."""
+
+
+def snapshot_of(
+    fleet: Fleet, gate: Gate | None, reports: Callable[[str], Sequence[EngineReport]], now: float
+) -> FleetSnapshot:
+    """Everything at one moment.
+
+    Args:
+        fleet: the backends.
+        gate: who decides on admission; None where that is off.
+        reports: the last good reports of a backend by its name, none before the first.
+        now: monotonic seconds.
+    """
+    backends = tuple(_backend(backend, fleet, gate, reports(backend.name), now) for backend in fleet.backends)
+    if gate is None:
+        return FleetSnapshot(backends=backends)
+    return FleetSnapshot(
+        admission_mode="enforce" if gate.settings.is_enforcing else "shadow",
+        backends=backends,
+        waiting=tuple(_waiting(rank, gate.queue, now) for rank in Rank),
+        known_sessions=gate.sessions.count(),
+    )
+
+
+def _backend(
+    backend: Backend, fleet: Fleet, gate: Gate | None, reports: Sequence[EngineReport], now: float
+) -> BackendSnapshot:
+    room = gate.rooms[backend.name] if gate is not None else None
+    age_s = now - room.report_at if room is not None and room.report_at is not None else None
+    return BackendSnapshot(
+        name=backend.name,
+        is_up=fleet.health.is_up(backend.name),
+        inflight_requests=fleet.ledger.inflight(backend.name),
+        report_age_s=age_s,
+        ghost_misses=room.ghost_misses if room is not None else None,
+        kv=_kv(room, now) if room is not None else None,
+        engine=_engine(reports) if reports and age_s is not None and age_s <= _SHOWN_S else None,
+    )
+
+
+def _kv(room: EngineRoom, now: float) -> KvSnapshot | None:
+    capacity, ledger = room.capacity, room.ledger
+    if capacity is None:
+        return None
+
+    def tokens(blocks: float) -> int:
+        return round(blocks * capacity.block_tokens)
+
+    running_turns = len(ledger.holds)
+    return KvSnapshot(
+        capacity_tokens=capacity.total_tokens,
+        running_tokens=tokens(ledger.pinned_blocks),
+        head_tokens=tokens(ledger.head_blocks),
+        idle_tokens=tokens(ledger.idle_blocks),
+        foreign_tokens=tokens(ledger.foreign_blocks),
+        growth_tokens=tokens(room.growth_blocks(running_turns)),
+        headroom_tokens=tokens(room.headroom_blocks(now)),
+        prefill_tokens=ledger.uncached_tokens,
+        admission_ratio=room.limit_blocks(now) / capacity.total_blocks,
+        running_turns=running_turns,
+        idle_sessions=ledger.resident_sessions - running_turns,
+    )
+
+
+def _engine(reports: Sequence[EngineReport]) -> EngineSnapshot:
+    counters = [report.counters for report in reports]
+    drafts = _total([one.drafts for one in counters])
+    proposed = _total([one.draft_tokens for one in counters])
+    accepted = _total([one.accepted_draft_tokens for one in counters])
+    return EngineSnapshot(
+        running_requests=_total([report.running for report in reports]),
+        waiting_requests=_total([report.waiting for report in reports]),
+        kv_usage_ratio=_mean([report.kv_usage_ratio for report in reports]),
+        preemptions=_total([one.preemptions for one in counters]),
+        draft_tokens=proposed,
+        accepted_draft_tokens=accepted,
+        # Some engines tell the ratios only.
+        draft_accept_ratio=accepted / proposed
+        if proposed and accepted is not None
+        else _mean([report.draft_accept_ratio for report in reports]),
+        tokens_per_draft=1 + accepted / drafts
+        if drafts and accepted is not None
+        else _mean([report.tokens_per_draft for report in reports]),
+    )
+
+
+def _waiting(rank: Rank, queue: WaitQueue, now: float) -> WaitingSnapshot:
+    waiting = queue.of(rank)
+    return WaitingSnapshot(
+        name=rank.name.lower(),
+        requests=len(waiting),
+        prompt_tokens=sum(one.prompt_tokens for one in waiting),
+        oldest_wait_s=now - min(one.stamp for one in waiting) if waiting else None,
+    )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    """Their sum; unknown as soon as one is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio is not None]
+    return sum(known) / len(known) if known and len(known) == len(ratios) else None
