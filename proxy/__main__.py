@@ -14,6 +14,7 @@ import click
 
 from proxy import __version__
 from proxy.app import RunningProxy, running
+from proxy.bench.command import replay
 from proxy.config import ConfigError, TidegateConfig, load, render
 from proxy.sim.presets import PRESETS
 from proxy.sim.running import start_engine
@@ -79,6 +80,9 @@ def main() -> None:
     It stands in front of one engine or many, speaks the OpenAI and the Anthropic API, and passes requests on
     unchanged. `tidegate demo` shows it without an engine; `tidegate serve --backend URL` puts it in front of yours.
     """
+
+
+main.add_command(replay)
 
 
 @main.command()

@@ -40,6 +40,7 @@ from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
 from proxy.telemetry.snapshots import snapshot_of
 from proxy.waiting_room import WaitingRoom
+from proxy.web.status_page import status_page
 
 _STOP_NOW_S = 0.05
 """aiohttp takes zero for "no limit"; this is as good as at once."""
@@ -139,6 +140,8 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         fleet=fleet,
         exposition=lambda accept: metrics.exposition(accept, now=clock()),
         is_draining=is_draining,
+        snapshot=lambda: _gauges(fleet, waiting_room, scraper, clock()),
+        page=status_page,
     )
     has_own_listener = config.admin.listen is not None
     server = DataServer(

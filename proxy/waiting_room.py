@@ -48,12 +48,13 @@ class WaitingRoom:
         """
         now = self._clock()
         if not self.gate.queue.has_room(len(view.body)):
-            raise self._overloaded(view, "Too many requests wait for room already", self._full_retry_s())
+            retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
+            raise self._overloaded(view, f"As many requests wait for room as may. Try again in {retry_s} s.", retry_s)
         waiting = self.gate.arrive(
             turn, candidates, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
         )
         if waiting.replaced is not None:
-            self._refuse(waiting.replaced, "A newer copy of this request took its place", _TICKET_RETRY_S, view)
+            self._refuse(waiting.replaced, view)
         exchange.queue = waiting.rank.name.lower()
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
         self._futures[waiting.id] = future
@@ -67,15 +68,22 @@ class WaitingRoom:
         except TimeoutError:
             self._give_up(waiting, future)
             held_s = self._clock() - waiting.arrived_at
-            raise self._overloaded(view, f"No room came free within {held_s:.0f} s", _TICKET_RETRY_S) from None
+            message = (
+                f"No room came free within {held_s:.0f} s: the engines' KV cache is full of other sessions."
+                " This one keeps its place in the queue; try again now."
+            )
+            raise self._overloaded(view, message, _TICKET_RETRY_S) from None
         except BaseException:
             self._give_up(waiting, future)
             raise
         finally:
             self._futures.pop(waiting.id, None)
-            exchange.queue_wait_s = self._clock() - waiting.arrived_at
+            # A second attempt waits again; both waits count.
+            exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission
         exchange.expected_tokens = placement.expected_tokens
+        exchange.estimated_tokens = waiting.prompt_tokens
+        exchange.would_wait = placement.would_wait
         return placement
 
     def end(self, placement: Placement, end: TurnEnd) -> None:
@@ -108,10 +116,12 @@ class WaitingRoom:
         elif future.done() and not future.cancelled() and future.exception() is None:
             self.end(future.result(), TurnEnd())
 
-    def _refuse(self, waiting: Waiting, why: str, retry_s: int, view: RequestView) -> None:
+    def _refuse(self, waiting: Waiting, view: RequestView) -> None:
+        """A copy of this request took its place; whoever still listens to the older one is told."""
         future = self._futures.get(waiting.id)
         if future is not None and not future.done():
-            future.set_exception(self._overloaded(view, why, retry_s))
+            message = "The same request was sent again and waits in this one's place."
+            future.set_exception(self._overloaded(view, message, _TICKET_RETRY_S))
 
     def _arm(self, now: float) -> None:
         """Look again when a lease ends, though nothing else happens."""
@@ -129,15 +139,7 @@ class WaitingRoom:
             self._timer.cancel()
             self._timer = None
 
-    def _full_retry_s(self) -> int:
-        oldest = next(iter(self.gate.queue), None)
-        return retry_after_s(self.gate.expected_wait_s(oldest) if oldest is not None else 0.0, self._spread())
-
-    def _overloaded(self, view: RequestView, why: str, retry_s: int) -> Refusal:
+    def _overloaded(self, view: RequestView, message: str, retry_s: int) -> Refusal:
         # Codex takes a 429 for final and retries a 503; everybody else is the other way round or takes both.
         status = 503 if view.route.stream_end is StreamEnd.RESPONSE_COMPLETED else 429
-        message = (
-            f"{why}: the engines' KV cache is full of other sessions. This one keeps its place in the queue;"
-            f" try again in {retry_s} s."
-        )
         return Refusal(Outcome.REFUSED_OVERLOADED, status, message, retry_after_s=retry_s)

@@ -22,9 +22,9 @@ class Exchange:
     """
 
     __slots__ = (
-        "_clock", "_ending", "_recorder", "_status", "admission", "arrived_at", "backend", "expected_tokens",
-        "is_stream", "model", "note", "queue", "queue_wait_s", "request_bytes", "request_id", "result", "retries",
-        "route", "sent_at",
+        "_clock", "_ending", "_recorder", "_status", "admission", "arrived_at", "backend", "estimated_tokens",
+        "expected_tokens", "is_stream", "model", "note", "queue", "queue_wait_s", "request_bytes", "request_id",
+        "result", "retries", "route", "sent_at", "would_wait",
     )  # fmt: skip
 
     def __init__(self, *, request_id: str, recorder: Recorder, clock: Clock) -> None:
@@ -45,6 +45,8 @@ class Exchange:
         self.queue: str | None = None
         self.queue_wait_s: float | None = None
         self.expected_tokens: int | None = None
+        self.estimated_tokens: int | None = None
+        self.would_wait = False
         self.note: str | None = None
         self.result: AttemptResult | None = None
 
@@ -99,6 +101,8 @@ class Exchange:
             queue=self.queue,
             queue_wait_s=self.queue_wait_s,
             expected_tokens=self.expected_tokens,
+            estimated_tokens=self.estimated_tokens,
+            would_wait=self.would_wait,
             note=self.note,
         )
 

@@ -3,6 +3,9 @@
 from enum import IntEnum, StrEnum, unique
 from typing import NamedTuple
 
+UNNAMED = "prompt:"
+"""How the id of a session begins that its client did not name."""
+
 
 class SessionKey(NamedTuple):
     """Who is talking: equality alone decides (L10), and two credentials never share a session.

@@ -157,7 +157,10 @@ class AnswerReader:
 
     def usage(self) -> Usage:
         """Token counts in whichever of the three layouts the engine used; what it did not say stays None."""
-        counts = {**_usage_object(self._start(), last=False), **_usage_object(self._end(), last=True)}
+        start = _usage_object(self._start(), last=False)
+        if self._is_event_stream:
+            start.pop("output_tokens", None)  # an announcement's zero is not a count
+        counts = {**start, **_usage_object(self._end(), last=True)}
         return _normalised(counts)
 
     def stop(self) -> StopReason:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.core.turns import SessionKey
+from proxy.core.turns import UNNAMED, SessionKey
 
 _SESSION_HEADERS: Final = (
     "x-claude-code-session-id",
@@ -57,7 +57,7 @@ def session_key(credential: str, named: tuple[str, str] | None, fallback: int) -
     """
     if named is not None:
         return SessionKey(credential, named[0], named[1])
-    return SessionKey(credential, f"prompt:{fallback & 0xFFFFFFFFFFFFFFFF:016x}")
+    return SessionKey(credential, f"{UNNAMED}{fallback & 0xFFFFFFFFFFFFFFFF:016x}")
 
 
 def _from_metadata(metadata: Any) -> str | None:

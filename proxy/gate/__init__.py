@@ -4,6 +4,7 @@ Plain objects without clock or loop. Owned by dispatch, which calls them for eve
 the very same objects in virtual time.
 """
 
-from proxy.gate.gate import Gate, GateSettings, Placement
+from proxy.gate.gate import Gate, GateSettings
+from proxy.gate.placement import Placement
 
 __all__ = ["Gate", "GateSettings", "Placement"]

@@ -3,7 +3,6 @@
 Between looking at the room and taking it nothing else can run, because nothing in here waits.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -12,17 +11,16 @@ from typing import Final
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate.engine_room import EngineRoom
+from proxy.gate.lessons import Lessons
+from proxy.gate.placement import Placement
 from proxy.policy import limit as limits
-from proxy.policy import queueing, sizing
-from proxy.state.calibration import ModelCalibration, ReturnGaps
+from proxy.policy import queueing
 from proxy.state.kv_ledger import Hold
 from proxy.state.sessions import Residency, Session, SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
 
-_CONTROL_TOKENS: Final = 4_096
 _REGROW_TOKENS: Final = 256
 """A running answer is booked anew each time it has grown by so much."""
-_MAX_HEADS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +41,6 @@ class GateSettings:
     max_waiting_bytes: int = 512 * 2**20
 
 
-@dataclass(slots=True, eq=False)
-class Placement:
-    """A turn that has its room on a backend, until `Gate.end`.
-
-    Attributes:
-        admission: `resident`, `new`, `returning` or `control`; `unlimited` where nothing is known of the engine.
-        expected_tokens: prompt tokens that we believe cached there.
-        prefill_s: from placing to the first token, when no other prompt was computed meanwhile.
-        would_wait: it passed although it would have had to wait (not enforcing).
-    """
-
-    id: int
-    backend: str
-    waiting: Waiting
-    admission: str
-    expected_tokens: int
-    placed_at: float
-    was_alone: bool = False
-    would_wait: bool = False
-    uncached_tokens: int = 0
-    control_blocks: float = 0.0
-    generated_tokens: int = 0
-    booked_tokens: int = 0
-    has_first_token: bool = False
-    prefill_s: float | None = None
-
-
 class Gate:
     """Decides for every backend at once.
 
@@ -83,13 +54,11 @@ class Gate:
 
     def __init__(self, backends: Iterable[str], settings: GateSettings) -> None:
         self.settings = settings
-        self.gaps = ReturnGaps()
-        self.rooms = {name: EngineRoom(self.gaps) for name in backends}
+        self.lessons = Lessons()
+        self.rooms = {name: EngineRoom(self.lessons.gaps, self.lessons.odds) for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: dict[str, int] = {}
-        self._models: dict[str, ModelCalibration] = {}
-        self._service: dict[str, float] = {}
         self._ids = count(1)
         self._released_blocks_per_s = 0.0
         self._released_at: float | None = None
@@ -119,9 +88,11 @@ class Gate:
         session, forgotten = self.sessions.touch(turn.session, now)
         for gone in forgotten:
             self._leave_home(gone)
-        if session.context_tokens and not session.is_busy and session.stamp is None:
-            self.gaps.on_return(session.last_stop, now - session.idle_since)
-        prompt_tokens = self._estimate(turn, session, model)
+        if session.turns and not session.is_busy and session.stamp is None:
+            self.lessons.gaps.on_return(session.last_stop, now - session.idle_since)
+            if session.turns == 1:
+                self.lessons.odds.on_return(session.is_named)
+        prompt_tokens = self.lessons.estimate(turn, session, model)
         stamp = session.stamp if session.stamp is not None and now <= session.stamp_until else now
         older = self.queue.twin_of(turn)
         if older is not None:
@@ -133,7 +104,7 @@ class Gate:
             id=next(self._ids),
             turn=turn,
             session=session,
-            rank=self._rank(turn, session, prompt_tokens, candidates),
+            rank=self.lessons.rank(turn, session, prompt_tokens, candidates),
             candidates=tuple(candidates),
             stamp=stamp,
             arrived_at=now,
@@ -144,7 +115,7 @@ class Gate:
             fairness_key=turn.session.credential,
             replaced=older,
         )
-        self._lift(waiting.fairness_key)
+        self.lessons.lift(waiting.fairness_key, (other.fairness_key for other in self.queue))
         self.queue.add(waiting)
         return waiting
 
@@ -165,7 +136,7 @@ class Gate:
         for rank in (Rank.SESSION, Rank.BATCH):
             if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):
                 break
-            for waiting in sorted(self.queue.of(rank), key=lambda entry: self._order(entry, now)):
+            for waiting in sorted(self.queue.of(rank), key=lambda entry: self.lessons.order(entry, now)):
                 is_placed = self._try_session(waiting, names - taken, now, placed)
                 if not is_placed and now - waiting.stamp > queueing.HEAD_RESERVATION_S:
                     # Nobody overtakes it where it wants to go: its home, or anywhere.
@@ -188,9 +159,9 @@ class Gate:
             self._count("tickets_issued")
         return True
 
-    def expected_wait_s(self, waiting: Waiting) -> float:
-        """How long a request will probably wait, from what is ahead of it and how fast room comes free."""
-        ahead = sum(other.prompt_tokens for other in self.queue if other.stamp <= waiting.stamp)
+    def expected_wait_s(self) -> float:
+        """How long a newcomer would probably wait, from what is ahead of it and how fast room comes free."""
+        ahead = sum(other.prompt_tokens for other in self.queue)
         block_tokens = next((r.capacity.block_tokens for r in self.rooms.values() if r.capacity), 16)
         if self._released_blocks_per_s <= 0:
             return queueing.HEAD_RESERVATION_S
@@ -224,8 +195,8 @@ class Gate:
         room.control_blocks -= placement.control_blocks
         hold = room.ledger.give_back(placement.id)
         room.last_end_at = now
-        self._learn(placement, end, now)
-        self._charge(placement, end, now)
+        self.lessons.learn(room, placement, end, now)
+        self.lessons.charge(placement, end, now)
         if waiting.rank is Rank.CONTROL or hold is None:
             return
         if end.has_first_token or placement.has_first_token:
@@ -239,7 +210,9 @@ class Gate:
 
     # -- what engines say
 
-    def see_capacity(self, backend: str, capacity: KvCapacity | None, batch_tokens: int | None = None) -> None:
+    def see_capacity(
+        self, backend: str, capacity: KvCapacity | None, batch_tokens: int | None = None, *, now: float = 0.0
+    ) -> None:
         """What a backend's labels amount to. A change (another model, another size) empties its ledger of residents."""
         room = self.rooms[backend]
         if batch_tokens:
@@ -247,7 +220,7 @@ class Gate:
         if capacity is None or capacity == room.ledger.capacity:
             return
         if room.ledger.capacity is not None:
-            room.forget_residents(room.report_at or 0.0)
+            room.forget_residents(now)
         # Turns already in flight are not booked; the usage gauge shows them as foreign until they end.
         room.ledger.capacity = capacity
 
@@ -286,42 +259,10 @@ class Gate:
         """When to pump again although nothing happened: a lease ends while somebody waits."""
         if not len(self.queue):
             return None
-        ends = [end for room in self.rooms.values() if room.capacity and (end := room.next_lease_end()) is not None]
-        later = [end for end in ends if end > now]
-        return min(later) if later else None
+        ends = [room.next_lease_end(now) for room in self.rooms.values() if room.capacity]
+        return min((end for end in ends if end is not None), default=None)
 
     # -- inside
-
-    def _estimate(self, turn: Turn, session: Session, model: str) -> int:
-        ratio = self._model(model).bytes_per_token
-        extends = self._extends(turn, session)
-        return sizing.prompt_tokens(
-            turn.text_bytes,
-            turn.extra_tokens,
-            ratio,
-            last_text_bytes=session.text_bytes if extends else 0,
-            last_prompt_tokens=session.prompt_tokens if extends else 0,
-        )
-
-    def _extends(self, turn: Turn, session: Session) -> bool:
-        """Whether a turn's messages begin with those of the session's last turn."""
-        length = session.chain_length
-        same_head = turn.head == session.head
-        return 0 < length <= len(turn.chain) and same_head and turn.chain[length - 1] == session.chain_end
-
-    def _rank(self, turn: Turn, session: Session, prompt_tokens: int, candidates: Sequence[str]) -> Rank:
-        if turn.is_batch:
-            return Rank.BATCH
-        if session.residency is Residency.IN and session.home in candidates:
-            return Rank.RESIDENT
-        is_one_shot = prompt_tokens <= _CONTROL_TOKENS and len(turn.chain) <= 1 and session.residency is Residency.NEW
-        limit_tokens = turn.output_limit_tokens
-        if is_one_shot and limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4:
-            return Rank.CONTROL
-        return Rank.SESSION
-
-    def _order(self, waiting: Waiting, now: float) -> tuple[float, float]:
-        return self._service.get(waiting.fairness_key, 0.0), queueing.score(waiting.prompt_tokens, now - waiting.stamp)
 
     def _try(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
@@ -329,6 +270,9 @@ class Gate:
             for name in self._roomiest(waiting, names, now):
                 if self._fits_control(waiting, name):
                     self._place(waiting, name, "control", now, placed)
+                    return
+                if self._fits_set(waiting, name, now):
+                    self._place(waiting, name, "new", now, placed)
                     return
             return
         session = waiting.session
@@ -375,24 +319,33 @@ class Gate:
 
     def _fits_running(self, waiting: Waiting, name: str, now: float) -> bool:
         room = self.rooms[name]
-        if room.capacity is None or not self.settings.is_enforcing:
+        if room.capacity is None:
             return True
         need, _ = self._need(waiting, name)
-        return room.fits_running(waiting.session, need, self._uncached(waiting, name), now)
+        waited_s = now - waiting.arrived_at
+        fits = room.fits_running(waiting.session, need, self._uncached(waiting, name), now, waited_s=waited_s)
+        return fits or self._passes_anyway(waiting, room, need)
 
     def _fits_set(self, waiting: Waiting, name: str, now: float) -> bool:
         room = self.rooms[name]
-        if room.capacity is None or not self.settings.is_enforcing:
+        if room.capacity is None:
             return True
         need, _ = self._need(waiting, name)
         slack = 0.1 if self._has_resident_parent(waiting) else 0.0
-        return room.fits_set(waiting.session, need, self._uncached(waiting, name), now, slack=slack)
+        fits = room.fits_set(waiting.session, need, self._uncached(waiting, name), now, slack=slack)
+        return fits or self._passes_anyway(waiting, room, need)
 
     def _fits_control(self, waiting: Waiting, name: str) -> bool:
         room = self.rooms[name]
-        if room.capacity is None or not self.settings.is_enforcing:
-            return True
-        return room.fits_control(self._need(waiting, name)[0])
+        return room.capacity is None or room.fits_control(self._need(waiting, name)[0])
+
+    def _passes_anyway(self, waiting: Waiting, room: EngineRoom, need: float) -> bool:
+        """In shadow mode nobody waits: it is only noted, and the engine's own eviction is followed."""
+        if self.settings.is_enforcing:
+            return False
+        waiting.would_wait = True
+        room.overfill(waiting.session, need)
+        return True
 
     def _has_resident_parent(self, waiting: Waiting) -> bool:
         """A sub-agent whose parent is in may borrow a little: the parent waits for it and holds its place meanwhile."""
@@ -400,28 +353,23 @@ class Gate:
         parent = self.sessions.get(key._replace(agent="")) if key.agent else None
         return parent is not None and parent.residency is Residency.IN
 
-    def _head_tokens(self, waiting: Waiting) -> int:
-        tokens = math.floor(waiting.turn.head_bytes / self._model(waiting.model).bytes_per_token)
-        return min(tokens, waiting.prompt_tokens)
-
     def _need(self, waiting: Waiting, name: str) -> tuple[float, int]:
-        head_tokens = self._head_tokens(waiting)
+        head_tokens = self.lessons.head_tokens(waiting)
         return self.rooms[name].need_blocks(waiting.prompt_tokens, waiting.turn.head, head_tokens), head_tokens
 
     def _expected(self, waiting: Waiting, name: str) -> int:
         """Prompt tokens that we believe cached: the session's own last prompt, if its blocks still lie there."""
         session, room = waiting.session, self.rooms[name]
         lies_there = session.home == name and (session.inflight > 0 or room.ledger.idle_of(session) > 0)
-        if not lies_there or room.capacity is None or not self._extends(waiting.turn, session):
+        if not lies_there or room.capacity is None or not self.lessons.extends(waiting.turn, session):
             return 0
         block_tokens = room.capacity.block_tokens
         return min(session.prompt_tokens, waiting.prompt_tokens) // block_tokens * block_tokens
 
     def _uncached(self, waiting: Waiting, name: str) -> int:
         expected = self._expected(waiting, name)
-        if not expected and waiting.turn.head:
-            if self.rooms[name].ledger.knows_head(waiting.turn.head):
-                expected = self._head_tokens(waiting)
+        if not expected and self.rooms[name].ledger.knows_head(waiting.turn.head):
+            expected = self.lessons.head_tokens(waiting)
         return max(0, waiting.prompt_tokens - expected)
 
     def _place(self, waiting: Waiting, name: str, admission: str, now: float, placed: list[Placement]) -> None:
@@ -438,6 +386,7 @@ class Gate:
             placed_at=now,
             was_alone=room.ledger.uncached_tokens == 0,
             uncached_tokens=uncached,
+            would_wait=waiting.would_wait,
         )
         if room.capacity is not None:
             need, head_tokens = self._need(waiting, name)
@@ -450,7 +399,8 @@ class Gate:
                 room.control_blocks += private
         room.inflight += 1
         session.inflight += 1
-        if waiting.rank is not Rank.CONTROL:
+        # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
+        if waiting.rank is not Rank.CONTROL and room.capacity is not None:
             if session.residency is not Residency.IN or session.home != name:
                 self._leave_home(session)
                 session.segment_at = now
@@ -467,12 +417,15 @@ class Gate:
     def _book(self, placement: Placement, context_tokens: int) -> None:
         room, turn = self.rooms[placement.backend], placement.waiting.turn
         if room.capacity is not None:
-            head_tokens = self._head_tokens(placement.waiting)
+            head_tokens = self.lessons.head_tokens(placement.waiting)
             blocks = room.ledger.private_blocks(context_tokens, turn.head, head_tokens, is_running=True)
             room.ledger.grow(placement.id, context_tokens, blocks)
 
     def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int) -> None:
         """What the session is after this turn."""
+        session.turns += 1
+        if session.turns == 1:
+            self.lessons.odds.on_first_turn(session.is_named)
         session.head = turn.head
         session.chain_length = len(turn.chain)
         session.chain_end = turn.chain[-1] if turn.chain else 0
@@ -489,8 +442,8 @@ class Gate:
     def _settle(self, room: EngineRoom, placement: Placement, hold: Hold, now: float) -> None:
         """The session stays as an idle resident, unless its segment is over and somebody waits."""
         session, name = placement.waiting.session, placement.backend
-        head_tokens = self._head_tokens(placement.waiting)
-        if session.home != name or room.capacity is None:
+        head_tokens = self.lessons.head_tokens(placement.waiting)
+        if session.home != name or room.capacity is None or placement.placed_at < room.restarted_at:
             return
         blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
         room.ledger.rest(session, blocks, session.head, head_tokens)
@@ -502,56 +455,11 @@ class Gate:
                 self._note_release(hold.blocks, now)
                 self._count("segments_ended")
 
-    def _learn(self, placement: Placement, end: TurnEnd, now: float) -> None:
-        waiting, room = placement.waiting, self.rooms[placement.backend]
-        calibration = self._model(waiting.model)
-        if end.prompt_tokens is not None and not waiting.turn.extra_tokens:
-            calibration.on_prompt(waiting.turn.text_bytes, end.prompt_tokens)
-            # The head was booked from bytes; the ratio is better known now.
-            if room.capacity is not None:
-                room.ledger.rebook_head(waiting.turn.head, self._head_tokens(waiting))
-        if end.is_complete and end.completion_tokens is not None:
-            calibration.on_answer(end.completion_tokens)
-            room.output = calibration.output
-        if placement.prefill_s is not None and end.prompt_tokens is not None and end.cached_tokens is not None:
-            room.prefill.on_first_token(end.prompt_tokens - end.cached_tokens, placement.prefill_s)
-        expected = placement.expected_tokens
-        if end.cached_tokens is None or room.capacity is None or not expected:
-            return
-        if end.prompt_tokens is not None:
-            expected = min(expected, end.prompt_tokens)
-        if limits.is_ghost_miss(expected, end.cached_tokens, room.capacity.block_tokens):
-            room.ghost_misses += 1
-            if placement.placed_at > room.restarted_at:
-                room.limit = limits.after_ghost_miss(room.limit, now)
-
-    def _charge(self, placement: Placement, end: TurnEnd, now: float) -> None:
-        key = placement.waiting.fairness_key
-        prompt = end.prompt_tokens if end.prompt_tokens is not None else placement.waiting.prompt_tokens
-        cached = end.cached_tokens if end.cached_tokens is not None else placement.expected_tokens
-        answer = end.completion_tokens if end.completion_tokens is not None else placement.generated_tokens
-        self._service[key] = self._service.get(key, 0.0) + queueing.charge(
-            max(0, prompt - cached), answer, prompt + answer, now - placement.placed_at
-        )
-
-    def _lift(self, key: str) -> None:
-        """A key that comes back after a pause has not saved up service: it starts level with the least served."""
-        active = {waiting.fairness_key for waiting in self.queue}
-        if key not in active and active:
-            floor = min(self._service.get(other, 0.0) for other in active)
-            self._service[key] = max(self._service.get(key, 0.0), floor)
-
     def _note_release(self, blocks: float, now: float) -> None:
         if self._released_at is not None and now > self._released_at:
             rate = blocks / (now - self._released_at)
             self._released_blocks_per_s += 0.2 * (rate - self._released_blocks_per_s)
         self._released_at = now
-
-    def _model(self, model: str) -> ModelCalibration:
-        known = self._models.get(model)
-        if known is None:
-            known = self._models[model] = ModelCalibration()
-        return known
 
     def _count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1

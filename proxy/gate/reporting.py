@@ -36,9 +36,8 @@ class EngineWatch:
         if any(delta.continuity is Continuity.RESTARTED for delta in deltas) or any(r.is_asleep for r in reports):
             self._gate.see_restart(backend, asked_at)
         facts = reports[0].capacity
-        self._gate.see_capacity(
-            backend, _pool([capacity_of(report.capacity) for report in reports]), facts.max_num_batched_tokens
-        )
+        pool = _pool([capacity_of(report.capacity) for report in reports])
+        self._gate.see_capacity(backend, pool, facts.max_num_batched_tokens, now=asked_at)
         self._gate.see_report(
             backend,
             asked_at,

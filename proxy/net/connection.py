@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.web_protocol import _ErrInfo
 
 from proxy.core.requests import Dialect
@@ -141,6 +141,8 @@ class ClientConnection(web.RequestHandler):
         """Answer what the parser refused; nothing of what was sent is repeated."""
         if isinstance(exc, LineTooLong):
             return self._refuse_head(request, 431, "A line of the request head is too long.")
+        if isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
+            return self._refuse_head(request, 431, f"The request has more than {self.max_headers} header fields.")
         return self._refuse_head(request, status, "The request is not valid HTTP.")
 
     def _report_late_framing_error(self) -> None:

@@ -159,7 +159,7 @@ class DataServer(web.Server):
         self._running += 1
         self._has_none_running.clear()
         try:
-            if request.method == "HEAD" and request.raw_path == "/":
+            if request.method == "HEAD" and request.raw_path.split("?", 1)[0] == "/":
                 # Claude Code asks whether anybody is there. Not a request: nothing is counted, no backend touched.
                 client.start(200, b"", (), 0)
                 client.write(b"", is_last=True)
@@ -196,7 +196,7 @@ class DataServer(web.Server):
     ) -> None:
         path = check_head(request)
         self._gatekeeper.check(request.headers)
-        if path == _MODELS_PATH or path.startswith(_MODELS_PATH + "/"):
+        if path == _MODELS_PATH or (path.startswith(_MODELS_PATH + "/") and len(path) > len(_MODELS_PATH) + 1):
             exchange.route = "models"
             self._list_models(request, path, client, exchange)
             return

@@ -54,6 +54,8 @@ def after_report(limit: Limit, now: float, *, preemptions: int, is_short_of_memo
     """Less after a preemption or three reports in a row with requests waiting for memory; else slowly more.
 
     Args:
+        limit: where it stood.
+        now: monotonic seconds of the report.
         preemptions: since the last report.
         is_short_of_memory: requests wait for blocks inside the engine, and its usage is above nine tenths.
         has_waiting: somebody waits at the proxy, so that more room would be used.

@@ -11,6 +11,7 @@ from proxy.core.capacity import KvCapacity
 from proxy.core.turns import SessionKey, Turn, TurnEnd
 from proxy.gate import Gate, GateSettings, Placement
 from proxy.gate.engine_room import EngineRoom
+from proxy.gate.lessons import Lessons
 from proxy.sim.policies import Policy
 from proxy.sim.presets import EngineConfig
 from proxy.sim.report import EngineReport
@@ -38,21 +39,25 @@ class _RoomWithoutGrowth(EngineRoom):
         return 0.0
 
 
-class _GateWithoutGhosts(Gate):
-    def _learn(self, placement: Placement, end: TurnEnd, now: float) -> None:
-        room = self.rooms[placement.backend]
+class _RoomWithoutTurnGrowth(EngineRoom):
+    def turn_growth_blocks(self) -> float:
+        return 0.0
+
+
+class _LessonsWithoutGhosts(Lessons):
+    def learn(self, room: EngineRoom, placement: Placement, end: TurnEnd, now: float) -> None:
         limit = room.limit
-        super()._learn(placement, end, now)
+        super().learn(room, placement, end, now)
         room.limit = limit
 
 
-class _GateSmallestFirst(Gate):
-    def _order(self, waiting: Waiting, now: float) -> tuple[float, float]:  # noqa: ARG002
+class _LessonsSmallestFirst(Lessons):
+    def order(self, waiting: Waiting, now: float) -> tuple[float, float]:  # noqa: ARG002
         return 0.0, float(waiting.prompt_tokens)
 
 
-class _GateOldestFirst(Gate):
-    def _order(self, waiting: Waiting, now: float) -> tuple[float, float]:  # noqa: ARG002
+class _LessonsOldestFirst(Lessons):
+    def order(self, waiting: Waiting, now: float) -> tuple[float, float]:  # noqa: ARG002
         return 0.0, waiting.stamp
 
 
@@ -60,8 +65,8 @@ class _GateOldestFirst(Gate):
 class Variant:
     """The gate with one part switched off."""
 
-    gate: type[Gate] = Gate
-    room: type[EngineRoom] | None = None
+    lessons: type[Lessons] = Lessons
+    room: type[EngineRoom] = EngineRoom
     settings: GateSettings = field(default_factory=GateSettings)
     shares_heads: bool = True
     keeps_tickets: bool = True
@@ -71,13 +76,15 @@ VARIANTS: Final[dict[str, Variant]] = {
     "": Variant(),
     "no-leases": Variant(room=_RoomWithoutLeases),
     "no-prefill-gate": Variant(room=_RoomWithoutPrefillGate),
-    "no-growth-reserve": Variant(room=_RoomWithoutGrowth),
-    "no-ghost-loop": Variant(gate=_GateWithoutGhosts),
-    "no-aging": Variant(gate=_GateSmallestFirst),
-    "oldest-first": Variant(gate=_GateOldestFirst),
+    "no-answer-reserve": Variant(room=_RoomWithoutGrowth),
+    "no-turn-reserve": Variant(room=_RoomWithoutTurnGrowth),
+    "no-ghost-loop": Variant(lessons=_LessonsWithoutGhosts),
+    "no-aging": Variant(lessons=_LessonsSmallestFirst),
+    "oldest-first": Variant(lessons=_LessonsOldestFirst),
     "no-head-sharing": Variant(shares_heads=False),
     "no-tickets": Variant(keeps_tickets=False),
     "no-slices": Variant(settings=GateSettings(target_wait_s=inf)),
+    "throughput": Variant(settings=GateSettings(target_wait_s=1_800.0)),
     "even": Variant(settings=GateSettings(target_wait_s=480.0)),
 }
 
@@ -99,9 +106,9 @@ class GatePolicy(Policy):
         super().__init__(name, backends)
         self._variant = variant
         self._names = [f"engine-{number}" for number in range(backends)]
-        self.gate = variant.gate(self._names, variant.settings)
-        if variant.room is not None:
-            self.gate.rooms = {backend: variant.room(self.gate.gaps) for backend in self._names}
+        self.gate = Gate(self._names, variant.settings)
+        lessons = self.gate.lessons = variant.lessons()
+        self.gate.rooms = {backend: variant.room(lessons.gaps, lessons.odds) for backend in self._names}
         capacity = KvCapacity(
             total_blocks=int(config.usable_blocks * capacity_error),
             block_tokens=config.block_tokens,

@@ -91,6 +91,38 @@ class ReturnGaps:
         return f"<ReturnGaps { ({stop.value: usual for stop, usual in self._usual.items() if usual is not None}) }>"
 
 
+class ReturnOdds:
+    """How many of those that were here once come back, apart for clients that name their sessions and those that don't.
+
+    Plain one-shot traffic looks like a session that has just begun; only that nobody ever returns tells it apart.
+    """
+
+    _FADE: Final = 0.98
+    _ENOUGH: Final = 10.0
+    _ONE_SHOT_SHARE: Final = 0.1
+
+    def __init__(self) -> None:
+        self._firsts = {True: 0.0, False: 0.0}
+        self._returns = {True: 0.0, False: 0.0}
+
+    def on_first_turn(self, is_named: bool) -> None:
+        """A session's first turn has ended."""
+        self._firsts[is_named] = self._FADE * self._firsts[is_named] + 1
+        self._returns[is_named] *= self._FADE
+
+    def on_return(self, is_named: bool) -> None:
+        """A session came for its second turn."""
+        self._returns[is_named] += 1
+
+    def is_one_shot(self, is_named: bool) -> bool:
+        """Whether a session that has had one turn has most probably had all of them."""
+        firsts = self._firsts[is_named]
+        return firsts >= self._ENOUGH and self._returns[is_named] < self._ONE_SHOT_SHARE * firsts
+
+    def __repr__(self) -> str:
+        return f"<ReturnOdds named {self._returns[True]:.0f}/{self._firsts[True]:.0f}>"
+
+
 class PrefillRate:
     """How many prompt tokens a second a backend computes, from first tokens of requests that were alone in prefill."""
 

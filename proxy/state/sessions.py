@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final
 
-from proxy.core.turns import SessionKey, StopReason
+from proxy.core.turns import UNNAMED, SessionKey, StopReason
 
 MAX_SESSIONS: Final = 50_000
 TTL_S: Final = 7_200.0
@@ -33,6 +33,7 @@ class Session:
         prompt_tokens: the prompt of its last turn, as counted by the engine; 0 until it was.
         text_bytes: prompt text of that turn.
         chain_length: messages of that turn; `chain_end` is the digest over them.
+        turns: turns whose prompt was computed.
         inflight: turns of it in flight.
         segment_at: when it became resident.
         idle_since: when its last turn ended.
@@ -49,6 +50,7 @@ class Session:
     text_bytes: int = 0
     chain_length: int = 0
     chain_end: int = 0
+    turns: int = 0
     inflight: int = 0
     waiting: int = 0
     segment_at: float = 0.0
@@ -56,6 +58,11 @@ class Session:
     last_stop: StopReason = StopReason.OTHER
     stamp: float | None = None
     stamp_until: float = 0.0
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its client names its sessions, or we told it from others by its prompt."""
+        return not self.key.session.startswith(UNNAMED)
 
     @property
     def is_busy(self) -> bool:

@@ -25,6 +25,7 @@ class Waiting:
         prompt_tokens: estimated size of its prompt.
         body_bytes: what its body occupies.
         replaced: an older copy of the same turn that stopped waiting for it.
+        would_wait: it passed although there was no room (shadow mode).
     """
 
     id: int
@@ -40,6 +41,7 @@ class Waiting:
     body_bytes: int = 0
     fairness_key: str = ""
     replaced: "Waiting | None" = None
+    would_wait: bool = False
 
 
 class WaitQueue:

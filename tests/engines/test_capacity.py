@@ -1,8 +1,9 @@
 import pytest
 
+from proxy.core.capacity import CapacityWarning, KvCapacity
 from proxy.core.reports import CapacityFacts
 from proxy.engines import parse_page
-from proxy.engines.capacity import CapacityWarning, KvCapacity, capacity_of
+from proxy.engines.capacity import capacity_of
 from tests.engines.pages import page
 
 

@@ -106,7 +106,5 @@ def chat(
     body: bytes = b'{"model":"m","stream":true}', *, extra: bytes = b"", path: bytes = b"/v1/chat/completions"
 ) -> bytes:
     """A request as bytes, on a connection that closes afterwards."""
-    return (
-        b"POST %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n%b"
-        % (path, extra, len(body), body)
-    )
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n" % path
+    return head + b"%bContent-Length: %d\r\n\r\n%b" % (extra, len(body), body)

@@ -1,0 +1,116 @@
+"""What the gate has learned, and what it makes of it: sizes before sending, ranks, order between keys.
+
+Owned by the gate. Bounded by models (a closed set of labels) and by credentials with waiting or recent turns.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from proxy.core.turns import Rank, Turn, TurnEnd
+from proxy.gate.engine_room import EngineRoom
+from proxy.gate.placement import Placement
+from proxy.policy import limit as limits
+from proxy.policy import queueing, sizing
+from proxy.state.calibration import ModelCalibration, ReturnGaps, ReturnOdds
+from proxy.state.sessions import Residency, Session
+from proxy.state.wait_queue import Waiting
+
+_CONTROL_TOKENS: Final = 4_096
+_MAX_KEYS: Final = 10_000
+
+
+class Lessons:
+    """Learned from turns that ended; read before turns begin."""
+
+    def __init__(self) -> None:
+        self.gaps = ReturnGaps()
+        self.odds = ReturnOdds()
+        self._models: dict[str, ModelCalibration] = {}
+        self._service: dict[str, float] = {}
+
+    def estimate(self, turn: Turn, session: Session, model: str) -> int:
+        """A prompt's size in tokens."""
+        ratio = self._model(model).bytes_per_token
+        extends = self.extends(turn, session)
+        return sizing.prompt_tokens(
+            turn.text_bytes,
+            turn.extra_tokens,
+            ratio,
+            last_text_bytes=session.text_bytes if extends else 0,
+            last_prompt_tokens=session.prompt_tokens if extends else 0,
+        )
+
+    def extends(self, turn: Turn, session: Session) -> bool:
+        """Whether a turn's messages begin with those of the session's last turn."""
+        length = session.chain_length
+        same_head = turn.head == session.head
+        return 0 < length <= len(turn.chain) and same_head and turn.chain[length - 1] == session.chain_end
+
+    def rank(self, turn: Turn, session: Session, prompt_tokens: int, candidates: Sequence[str]) -> Rank:
+        """The class that a request waits in."""
+        if turn.is_batch:
+            return Rank.BATCH
+        if session.residency is Residency.IN and session.home in candidates:
+            return Rank.RESIDENT
+        is_one_shot = prompt_tokens <= _CONTROL_TOKENS and len(turn.chain) <= 1 and session.residency is Residency.NEW
+        limit_tokens = turn.output_limit_tokens
+        if is_one_shot and limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4:
+            return Rank.CONTROL
+        return Rank.SESSION
+
+    def order(self, waiting: Waiting, now: float) -> tuple[float, float]:
+        """Who of those that want in goes first: lower ones."""
+        return self._service.get(waiting.fairness_key, 0.0), queueing.score(waiting.prompt_tokens, now - waiting.stamp)
+
+    def head_tokens(self, waiting: Waiting) -> int:
+        """The part of a prompt that its session shares with others of the same head."""
+        tokens = math.floor(waiting.turn.head_bytes / self._model(waiting.model).bytes_per_token)
+        return min(tokens, waiting.prompt_tokens)
+
+    def learn(self, room: EngineRoom, placement: Placement, end: TurnEnd, now: float) -> None:
+        """A turn has ended: its sizes and speeds, and whether its prefix was where we thought."""
+        waiting = placement.waiting
+        calibration = self._model(waiting.model)
+        if end.prompt_tokens is not None and not waiting.turn.extra_tokens:
+            calibration.on_prompt(waiting.turn.text_bytes, end.prompt_tokens)
+            # The head was booked from bytes; the ratio is better known now.
+            if room.capacity is not None:
+                room.ledger.rebook_head(waiting.turn.head, self.head_tokens(waiting))
+        if end.is_complete and end.completion_tokens is not None:
+            calibration.on_answer(end.completion_tokens)
+            room.output = calibration.output
+        if placement.prefill_s is not None and end.prompt_tokens is not None and end.cached_tokens is not None:
+            room.prefill.on_first_token(end.prompt_tokens - end.cached_tokens, placement.prefill_s)
+        expected = placement.expected_tokens
+        if end.cached_tokens is None or room.capacity is None or not expected:
+            return
+        if end.prompt_tokens is not None:
+            expected = min(expected, end.prompt_tokens)
+        if limits.is_ghost_miss(expected, end.cached_tokens, room.capacity.block_tokens):
+            room.ghost_misses += 1
+            if placement.placed_at > room.restarted_at:
+                room.limit = limits.after_ghost_miss(room.limit, now)
+
+    def charge(self, placement: Placement, end: TurnEnd, now: float) -> None:
+        """Put a turn's service on its key's account."""
+        key = placement.waiting.fairness_key
+        prompt = end.prompt_tokens if end.prompt_tokens is not None else placement.waiting.prompt_tokens
+        cached = end.cached_tokens if end.cached_tokens is not None else placement.expected_tokens
+        answer = end.completion_tokens if end.completion_tokens is not None else placement.generated_tokens
+        self._service[key] = self._service.get(key, 0.0) + queueing.charge(
+            max(0, prompt - cached), answer, prompt + answer, now - placement.placed_at
+        )
+
+    def lift(self, key: str, active: Iterable[str]) -> None:
+        """A key that comes back after a pause has not saved up service: it starts level with the least served."""
+        active = set(active)
+        if key not in active and active:
+            floor = min(self._service.get(other, 0.0) for other in active)
+            self._service[key] = max(self._service.get(key, 0.0), floor)
+
+    def _model(self, model: str) -> ModelCalibration:
+        known = self._models.get(model)
+        if known is None:
+            known = self._models[model] = ModelCalibration()
+        return known

@@ -1,0 +1,42 @@
+"""A real vLLM on this CPU, serving the tiny model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.conformance.programs import Programs, Served, free_port
+from tests.conformance.wire import is_answering
+
+MODEL_NAMES: Final = ("tiny", "claude-sonnet-4-5")
+KV_BLOCKS: Final = 1_000
+"""128,000 tokens in the CPU build's blocks of 128, about what a 32 GB card has left beside a 27B model."""
+RUNNING_AT_ONCE: Final = 16
+CONTEXT_TOKENS: Final = 65_536
+
+_ENGINE_START_S: Final = 240.0
+_QUIET: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_ONE_CORE: Final = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+
+def start_vllm(programs: Programs, install: Path, flags: Sequence[str] = ()) -> Served:
+    """Serve the tiny model of an install that setup-vllm.sh made."""
+    port = free_port()
+    command = [
+        str(install / "venv/bin/vllm"), "serve", str(install / "model"),
+        "--served-model-name", *MODEL_NAMES,
+        "--host", "127.0.0.1", "--port", str(port),
+        "--dtype", "bfloat16", "--enforce-eager",
+        "--num-gpu-blocks-override", str(KV_BLOCKS), "--max-num-seqs", str(RUNNING_AT_ONCE),
+        "--max-model-len", str(CONTEXT_TOKENS), "--max-num-batched-tokens", "8192",
+        "--enable-prompt-tokens-details", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
+        *flags,
+    ]  # fmt: skip
+    served = Served(f"http://127.0.0.1:{port}", programs.log("vllm"))
+    programs.start(
+        "vllm",
+        command,
+        is_ready=lambda: is_answering(served.url, "/health"),
+        within_s=_ENGINE_START_S,
+        environment={**_QUIET, **_ONE_CORE},
+    )
+    return served
