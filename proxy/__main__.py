@@ -18,6 +18,7 @@ from proxy.bench.command import replay
 from proxy.config import ConfigError, TidegateConfig, load, render
 from proxy.sim.presets import PRESETS
 from proxy.sim.running import start_engine
+from proxy.sim.simulate_command import simulate
 from proxy.telemetry.logs import EventLog, configure
 
 try:
@@ -83,6 +84,7 @@ def main() -> None:
 
 
 main.add_command(replay)
+main.add_command(simulate)
 
 
 @main.command()

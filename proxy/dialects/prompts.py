@@ -71,9 +71,10 @@ class _Counter:
             return [self._clean(item, depth + 1) for item in node] if depth < _MAX_DEPTH else node
         if not isinstance(node, dict) or depth >= _MAX_DEPTH:
             return node
-        if node.get("type") in _BINARY_TYPES:
+        kind = node.get("type")
+        if isinstance(kind, str) and kind in _BINARY_TYPES:
             self.binaries += 1
-            return {"type": node["type"], "digest": hash(orjson.dumps(node, option=_SORTED)) & 0xFFFFFFFF}
+            return {"type": kind, "digest": hash(orjson.dumps(node, option=_SORTED)) & 0xFFFFFFFF}
         if "content" not in node and "cache_control" not in node:
             return node
         return {
@@ -99,7 +100,7 @@ def _messages(fields: Mapping[str, Any]) -> tuple[list[Any], int]:
 def _leading_system(messages: Iterable[Any]) -> int:
     count = 0
     for message in messages:
-        if not isinstance(message, dict) or message.get("role") not in {"system", "developer"}:
+        if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
             break
         count += 1
     return count

@@ -2,8 +2,8 @@
 
 (A) what running turns hold, with what their answers may still add, fits: else the engine queues and preempts.
 (B) that and the idle sessions that will come back fit together: else each returning turn finds its prefix evicted.
-A turn of a resident session needs (A) only, and after a moment it may push out anybody; a new session needs (B), and may push
-out only those whose lease is over. Called by the gate alone; nothing in here waits.
+A turn of a resident session needs (A) only, and after a moment it may push out anybody; a new session needs (B), and
+may push out only those whose lease is over. Called by the gate alone; nothing in here waits.
 """
 
 from typing import Final
@@ -20,6 +20,9 @@ _PREFILL_S: Final = 5.0
 """Uncached prompt tokens in flight are held to this much computing, so that cold prompts do not starve the decoders."""
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
+_FOREIGN_FRESH_S: Final = 30.0
+_LONG_WAIT_S: Final = 30.0
+"""Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _PATIENCE_S: Final = 3.0
@@ -72,6 +75,8 @@ class EngineRoom:
         capacity = self.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
+        if age_s is None or age_s > _FOREIGN_FRESH_S:
+            self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
         return limits.effective(self.limit.theta, age_s) * capacity.total_blocks
 
     def growth_blocks(self, requests: int) -> float:
@@ -83,11 +88,10 @@ class EngineRoom:
         return capacity.alpha * (tokens / capacity.block_tokens + 0.5 * requests)
 
     def turn_growth_blocks(self) -> float:
-        """What the idle residents' contexts will have grown by when they come back, answers and tool results."""
+        """What one resident's context will have grown by when it comes back, answer and tool result."""
         capacity = self.capacity
         assert capacity is not None
-        tokens = _TURNS_AHEAD * self.turn_growth_tokens * self.ledger.resident_sessions
-        return capacity.alpha * tokens / capacity.block_tokens
+        return capacity.alpha * _TURNS_AHEAD * self.turn_growth_tokens / capacity.block_tokens
 
     def note_turn_growth(self, tokens: int) -> None:
         """A session's context grew by so much from one turn to the next."""
@@ -121,7 +125,7 @@ class EngineRoom:
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         pinned = ledger.pinned_blocks + ledger.head_blocks + ledger.foreign_blocks + need + growth
-        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now)):
+        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
             return False
         over = pinned + ledger.idle_blocks - ledger.idle_of(session) - limit
         is_patient = ledger.holds and waited_s < _PATIENCE_S
@@ -130,7 +134,16 @@ class EngineRoom:
         self._give_away(over, session)
         return True
 
-    def fits_set(self, session: Session, need: float, uncached_tokens: int, now: float, *, slack: float = 0.0) -> bool:
+    def fits_set(
+        self,
+        session: Session,
+        need: float,
+        uncached_tokens: int,
+        now: float,
+        *,
+        waited_s: float = 0.0,
+        slack: float = 0.0,
+    ) -> bool:
         """Whether a session may become resident: (B) and the prefill gate. Takes back leases that are over, or none.
 
         Args:
@@ -138,24 +151,28 @@ class EngineRoom:
             need: blocks that its turn adds.
             uncached_tokens: prompt tokens that would have to be computed.
             now: monotonic seconds.
-            slack: share of the limit that may be borrowed.
+            waited_s: for how long it has waited.
+            slack: share of the limit that may be borrowed from idle sessions, never from running ones.
         """
         if self.capacity is None:
             return True
         ledger = self.ledger
-        limit = (1.0 + slack) * self.limit_blocks(now)
+        limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
-        over = ledger.used_blocks - ledger.idle_of(session) + need + growth - limit
+        pinned = ledger.pinned_blocks + ledger.head_blocks + ledger.foreign_blocks + need + growth
+        over = pinned + ledger.idle_blocks - ledger.idle_of(session) - (1.0 + slack) * limit
         if not ledger.holds and need + growth > limit:
             # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
             self._give_away(over, session)
             return True
-        over += self.turn_growth_blocks()
-        if over > 0 and self._reclaimable_blocks(over, session, now) < over:
+        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
             return False
-        if ledger.holds and not self._has_prefill_room(uncached_tokens, now):
+        # Who stays needs room to grow until it comes back; who goes needs none.
+        growth_each = self.turn_growth_blocks()
+        over += growth_each * ledger.resident_sessions
+        if over > 0 and self._reclaimable_blocks(over, session, now, growth_each) < over:
             return False
-        self._give_away(over, session)
+        self._give_away(over, session, growth_each)
         return True
 
     def fits_control(self, need: float) -> bool:
@@ -186,8 +203,10 @@ class EngineRoom:
         over = self.ledger.used_blocks - self.ledger.idle_of(session) + need - capacity.total_blocks
         self._give_away(over, session)
 
-    def _has_prefill_room(self, uncached_tokens: int, now: float) -> bool:
+    def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
         in_flight = self.ledger.uncached_tokens
+        if waited_s > _LONG_WAIT_S:
+            return True
         allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
         if now - self.restarted_at < _SLOW_START_S:
             allowed /= 2
@@ -204,23 +223,23 @@ class EngineRoom:
         return sizing.lease_s(stop, capacity.total_tokens, self.prefill.tokens_per_s, self.gaps.usual_s(stop))
 
     def _is_lease_over(self, session: Session, now: float) -> bool:
-        # A resident whose next turn is here and waits has come back; it must not lose its place by waiting.
-        return not session.waiting and now - session.idle_since > self._lease_s(session)
+        # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.
+        return not session.is_busy and now - session.idle_since > self._lease_s(session)
 
-    def _reclaimable_blocks(self, enough: float, but: Session, now: float) -> float:
-        """Blocks that the engine would give away before the first lease that still runs."""
+    def _reclaimable_blocks(self, enough: float, but: Session, now: float, growth_each: float = 0.0) -> float:
+        """Blocks that the engine would give away before the first lease that still runs, and what was kept for them."""
         blocks = 0.0
         for session, held in self.ledger.longest_idle_first():
             if session is but:
                 continue
             if session.residency is Residency.IN and not self._is_lease_over(session, now):
                 break
-            blocks += held
+            blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
             if blocks >= enough:
                 break
         return blocks
 
-    def _give_away(self, over: float, but: Session) -> None:
+    def _give_away(self, over: float, but: Session, growth_each: float = 0.0) -> None:
         """Book as gone what the engine gives away first, until enough is free: it asks nobody whose lease runs."""
         if over <= 0:
             return
@@ -228,9 +247,9 @@ class EngineRoom:
             if over <= 0:
                 break
             if session is not but:
+                over -= blocks + (growth_each if session.residency is Residency.IN else 0.0)
                 self.ledger.evict(session)
                 session.residency = Residency.OUT
-                over -= blocks
 
     def __repr__(self) -> str:
         return f"<EngineRoom theta {self.limit.theta:.2f}, {self.ledger!r}>"

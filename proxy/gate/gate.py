@@ -11,6 +11,7 @@ from typing import Final
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate.engine_room import EngineRoom
+from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
 from proxy.gate.placement import Placement
 from proxy.policy import limit as limits
@@ -59,6 +60,7 @@ class Gate:
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: dict[str, int] = {}
+        self._fitting = Fitting(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
         self._ids = count(1)
         self._released_blocks_per_s = 0.0
         self._released_at: float | None = None
@@ -88,36 +90,50 @@ class Gate:
         session, forgotten = self.sessions.touch(turn.session, now)
         for gone in forgotten:
             self._leave_home(gone)
+        if session.stamp is not None and now > session.stamp_until:
+            session.stamp = None
         if session.turns and not session.is_busy and session.stamp is None:
             self.lessons.gaps.on_return(session.last_stop, now - session.idle_since)
             if session.turns == 1:
                 self.lessons.odds.on_return(session.is_named)
         prompt_tokens = self.lessons.estimate(turn, session, model)
-        stamp = session.stamp if session.stamp is not None and now <= session.stamp_until else now
-        older = self.queue.twin_of(turn)
-        if older is not None:
-            # Its client gave up on it and asks again: the copy takes its place.
-            self.queue.remove(older)
-            stamp = min(stamp, older.stamp)
-            self._count("resends")
         waiting = Waiting(
             id=next(self._ids),
             turn=turn,
             session=session,
-            rank=self.lessons.rank(turn, session, prompt_tokens, candidates),
+            rank=Rank.SESSION,
             candidates=tuple(candidates),
-            stamp=stamp,
+            stamp=now,
             arrived_at=now,
             deadline=now + queueing.hold_limit_s(patience_s, self.settings.max_hold_s),
             prompt_tokens=prompt_tokens,
             model=model,
             body_bytes=body_bytes,
             fairness_key=turn.session.credential,
-            replaced=older,
+            is_side=self.lessons.is_side(turn, session, prompt_tokens),
         )
+        waiting.rank = self.lessons.rank(waiting)
+        self._take_ticket(waiting, now)
+        older = self.queue.twin_of(turn)
+        if older is not None:
+            # Its client gave up on it and asks again: the copy takes its place.
+            self.queue.remove(older)
+            waiting.replaced = older
+            waiting.stamp = min(waiting.stamp, older.stamp)
+            self._count("resends")
         self.lessons.lift(waiting.fairness_key, (other.fairness_key for other in self.queue))
         self.queue.add(waiting)
         return waiting
+
+    def _take_ticket(self, waiting: Waiting, now: float) -> None:
+        """The place that an earlier refusal left this session; a side call neither needs nor spends it."""
+        session = waiting.session
+        if session.stamp is None or waiting.rank is Rank.CONTROL or waiting.is_side:
+            return
+        if now <= session.stamp_until:
+            waiting.stamp, waiting.has_ticket = session.stamp, True
+            self._count("tickets_redeemed")
+        session.stamp = None
 
     def pump(self, now: float, only: Iterable[str] | None = None) -> list[Placement]:
         """Start every waiting request that may start now.
@@ -132,16 +148,29 @@ class Gate:
         placed: list[Placement] = []
         for waiting in self.queue.of(Rank.RESIDENT) + self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
-        taken: set[str] = set()
         for rank in (Rank.SESSION, Rank.BATCH):
             if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):
                 break
-            for waiting in sorted(self.queue.of(rank), key=lambda entry: self.lessons.order(entry, now)):
-                is_placed = self._try_session(waiting, names - taken, now, placed)
-                if not is_placed and now - waiting.stamp > queueing.HEAD_RESERVATION_S:
-                    # Nobody overtakes it where it wants to go: its home, or anywhere.
-                    taken.update(waiting.candidates if waiting.session.home is None else (waiting.session.home,))
+            entries = self.queue.of(rank)
+            taken = self._try_overdue(entries, names, now, placed)
+            for waiting in sorted(entries, key=lambda entry: self.lessons.order(entry, now)):
+                self._try_session(waiting, names - taken, now, placed)
         return placed
+
+    def _try_overdue(self, entries: list[Waiting], names: set[str], now: float, placed: list[Placement]) -> set[str]:
+        """Whoever has waited longest goes first once it has waited a minute.
+
+        Returns:
+            The backends that nobody else may enter before it: its home, or wherever it may go.
+        """
+        oldest = min(entries, key=lambda entry: entry.stamp, default=None)
+        if oldest is None or now - oldest.stamp <= queueing.HEAD_RESERVATION_S:
+            return set()
+        entries.remove(oldest)
+        if self._try_session(oldest, names, now, placed):
+            return set()
+        home = oldest.session.home
+        return set(oldest.candidates) if home is None or home not in oldest.candidates else {home}
 
     def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
@@ -153,7 +182,7 @@ class Gate:
         """
         if not self.queue.remove(waiting):
             return False
-        if keeps_ticket:
+        if keeps_ticket and waiting.rank is not Rank.CONTROL and not waiting.is_side:
             waiting.session.stamp = waiting.stamp
             waiting.session.stamp_until = now + queueing.TICKET_TTL_S
             self._count("tickets_issued")
@@ -197,15 +226,19 @@ class Gate:
         room.last_end_at = now
         self.lessons.learn(room, placement, end, now)
         self.lessons.charge(placement, end, now)
-        if waiting.rank is Rank.CONTROL or hold is None:
+        if waiting.rank is Rank.CONTROL or waiting.is_side or hold is None:
             return
-        if end.has_first_token or placement.has_first_token:
+        has_computed = end.has_first_token or placement.has_first_token
+        if has_computed:
             self._note_turn(session, waiting.turn, end, waiting.prompt_tokens + placement.generated_tokens)
         session.last_stop = end.stop
         session.idle_since = now
-        if not session.context_tokens and session.inflight == 0:
-            # Its first turn ended before its prompt was computed: nothing of it lies anywhere.
-            session.residency, session.home = Residency.NEW, None
+        if session.inflight or session.home != placement.backend:
+            return  # its last turn in flight settles it
+        if placement.placed_at < room.restarted_at or not (has_computed or placement.was_cached):
+            # Its blocks went with the engine, or its prompt was never computed: nothing of it lies there.
+            session.residency = Residency.OUT if session.turns else Residency.NEW
+            return
         self._settle(room, placement, hold, now)
 
     # -- what engines say
@@ -267,11 +300,11 @@ class Gate:
     def _try(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
         if waiting.rank is Rank.CONTROL:
-            for name in self._roomiest(waiting, names, now):
-                if self._fits_control(waiting, name):
+            for name in self._fitting.roomiest(waiting, names, now):
+                if self._fitting.fits_control(waiting, name):
                     self._place(waiting, name, "control", now, placed)
                     return
-                if self._fits_set(waiting, name, now):
+                if self._fitting.fits_set(waiting, name, now):
                     self._place(waiting, name, "new", now, placed)
                     return
             return
@@ -282,7 +315,7 @@ class Gate:
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
-        if session.home in names and self._fits_running(waiting, session.home, now):
+        if session.home in names and self._fitting.fits_running(waiting, session.home, now):
             self._place(waiting, session.home, "resident", now, placed)
 
     def _try_session(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> bool:
@@ -290,93 +323,24 @@ class Gate:
         session = waiting.session
         if session.residency is Residency.IN and session.home in waiting.candidates:
             # Another turn of it was admitted meanwhile.
-            if session.home not in names or not self._fits_running(waiting, session.home, now):
+            if session.home not in names or not self._fitting.fits_running(waiting, session.home, now):
                 return False
             self._place(waiting, session.home, "resident", now, placed)
             return True
-        for name in self._roomiest(waiting, names, now):
-            if self._fits_set(waiting, name, now):
+        for name in self._fitting.roomiest(waiting, names, now):
+            if self._fitting.fits_set(waiting, name, now):
                 admission = "new" if session.residency is Residency.NEW else "returning"
                 self._place(waiting, name, admission, now, placed)
                 return True
         return False
 
-    def _roomiest(self, waiting: Waiting, names: set[str], now: float) -> list[str]:
-        """Where to try: home first, then by room."""
-        usable = [name for name in waiting.candidates if name in names]
-        home = waiting.session.home
-        if len(usable) < 2:
-            return usable
-        key = waiting.session.key
-        # Between equals the session's own hash decides, so that idle backends share newcomers.
-        return sorted(usable, key=lambda name: (name != home, -self._headroom_ratio(name, now), hash((key, name))))
-
-    def _headroom_ratio(self, name: str, now: float) -> float:
-        room = self.rooms[name]
-        if room.capacity is None:
-            return -float(room.inflight)
-        return room.headroom_blocks(now) / room.capacity.total_blocks - 0.001 * room.inflight
-
-    def _fits_running(self, waiting: Waiting, name: str, now: float) -> bool:
-        room = self.rooms[name]
-        if room.capacity is None:
-            return True
-        need, _ = self._need(waiting, name)
-        waited_s = now - waiting.arrived_at
-        fits = room.fits_running(waiting.session, need, self._uncached(waiting, name), now, waited_s=waited_s)
-        return fits or self._passes_anyway(waiting, room, need)
-
-    def _fits_set(self, waiting: Waiting, name: str, now: float) -> bool:
-        room = self.rooms[name]
-        if room.capacity is None:
-            return True
-        need, _ = self._need(waiting, name)
-        slack = 0.1 if self._has_resident_parent(waiting) else 0.0
-        fits = room.fits_set(waiting.session, need, self._uncached(waiting, name), now, slack=slack)
-        return fits or self._passes_anyway(waiting, room, need)
-
-    def _fits_control(self, waiting: Waiting, name: str) -> bool:
-        room = self.rooms[name]
-        return room.capacity is None or room.fits_control(self._need(waiting, name)[0])
-
-    def _passes_anyway(self, waiting: Waiting, room: EngineRoom, need: float) -> bool:
-        """In shadow mode nobody waits: it is only noted, and the engine's own eviction is followed."""
-        if self.settings.is_enforcing:
-            return False
-        waiting.would_wait = True
-        room.overfill(waiting.session, need)
-        return True
-
-    def _has_resident_parent(self, waiting: Waiting) -> bool:
-        """A sub-agent whose parent is in may borrow a little: the parent waits for it and holds its place meanwhile."""
-        key = waiting.turn.session
-        parent = self.sessions.get(key._replace(agent="")) if key.agent else None
-        return parent is not None and parent.residency is Residency.IN
-
-    def _need(self, waiting: Waiting, name: str) -> tuple[float, int]:
-        head_tokens = self.lessons.head_tokens(waiting)
-        return self.rooms[name].need_blocks(waiting.prompt_tokens, waiting.turn.head, head_tokens), head_tokens
-
-    def _expected(self, waiting: Waiting, name: str) -> int:
-        """Prompt tokens that we believe cached: the session's own last prompt, if its blocks still lie there."""
-        session, room = waiting.session, self.rooms[name]
-        lies_there = session.home == name and (session.inflight > 0 or room.ledger.idle_of(session) > 0)
-        if not lies_there or room.capacity is None or not self.lessons.extends(waiting.turn, session):
-            return 0
-        block_tokens = room.capacity.block_tokens
-        return min(session.prompt_tokens, waiting.prompt_tokens) // block_tokens * block_tokens
-
-    def _uncached(self, waiting: Waiting, name: str) -> int:
-        expected = self._expected(waiting, name)
-        if not expected and self.rooms[name].ledger.knows_head(waiting.turn.head):
-            expected = self.lessons.head_tokens(waiting)
-        return max(0, waiting.prompt_tokens - expected)
-
     def _place(self, waiting: Waiting, name: str, admission: str, now: float, placed: list[Placement]) -> None:
         """Take the room. Everything that was looked at is still true: nothing ran in between."""
         room, session, turn = self.rooms[name], waiting.session, waiting.turn
         self.queue.remove(waiting)
-        expected, uncached = self._expected(waiting, name), self._uncached(waiting, name)
+        self.lessons.begin(waiting.fairness_key)
+        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        expected, uncached = self._fitting.expected(waiting, name), self._fitting.uncached(waiting, name)
         placement = Placement(
             id=waiting.id,
             backend=name,
@@ -389,9 +353,10 @@ class Gate:
             would_wait=waiting.would_wait,
         )
         if room.capacity is not None:
-            need, head_tokens = self._need(waiting, name)
+            need, head_tokens = self._fitting.need(waiting, name)
             private = need - room.ledger.new_head_blocks(turn.head, head_tokens)
-            room.ledger.evict(session)
+            if not is_apart:
+                placement.was_cached = room.ledger.evict(session) > 0 or session.inflight > 0
             hold = Hold(session, turn.head, waiting.prompt_tokens, uncached, private, now)
             room.ledger.take(waiting.id, hold, head_tokens)
             if waiting.rank is Rank.CONTROL:
@@ -400,14 +365,11 @@ class Gate:
         room.inflight += 1
         session.inflight += 1
         # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
-        if waiting.rank is not Rank.CONTROL and room.capacity is not None:
+        if not is_apart and room.capacity is not None:
             if session.residency is not Residency.IN or session.home != name:
                 self._leave_home(session)
                 session.segment_at = now
             session.residency, session.home = Residency.IN, name
-        if session.stamp is not None and session.stamp != now:
-            self._count("tickets_redeemed")
-        session.stamp = None
         placed.append(placement)
 
     def _leave_home(self, session: Session) -> None:
@@ -422,10 +384,13 @@ class Gate:
             room.ledger.grow(placement.id, context_tokens, blocks)
 
     def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int) -> None:
-        """What the session is after this turn."""
+        """What the session is after this turn; of turns that overlap, the largest one stands for it."""
         session.turns += 1
         if session.turns == 1:
             self.lessons.odds.on_first_turn(session.is_named)
+        context_tokens = end.prompt_tokens + (end.completion_tokens or 0) if end.prompt_tokens else estimated_tokens
+        if session.inflight and context_tokens < session.context_tokens:
+            return
         session.head = turn.head
         session.chain_length = len(turn.chain)
         session.chain_end = turn.chain[-1] if turn.chain else 0
@@ -434,23 +399,23 @@ class Gate:
                 self.rooms[session.home].note_turn_growth(end.prompt_tokens - session.prompt_tokens)
             session.prompt_tokens = end.prompt_tokens
             session.text_bytes = turn.text_bytes
-            session.context_tokens = end.prompt_tokens + (end.completion_tokens or 0)
         else:
-            session.context_tokens = estimated_tokens
             session.prompt_tokens = 0
+        session.context_tokens = context_tokens
 
     def _settle(self, room: EngineRoom, placement: Placement, hold: Hold, now: float) -> None:
         """The session stays as an idle resident, unless its segment is over and somebody waits."""
-        session, name = placement.waiting.session, placement.backend
+        session = placement.waiting.session
         head_tokens = self.lessons.head_tokens(placement.waiting)
-        if session.home != name or room.capacity is None or placement.placed_at < room.restarted_at:
+        if room.capacity is None or not session.context_tokens:
             return
         blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
         room.ledger.rest(session, blocks, session.head, head_tokens)
         waiting = self.queue.count(Rank.SESSION)
         if session.residency is Residency.IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at
-            if segment_s > queueing.slice_s(self.settings.target_wait_s, room.ledger.resident_sessions, waiting):
+            residents = sum(other.ledger.resident_sessions for other in self.rooms.values())
+            if segment_s > queueing.slice_s(self.settings.target_wait_s, residents, waiting):
                 session.residency = Residency.OUT
                 self._note_release(hold.blocks, now)
                 self._count("segments_ended")

@@ -4,7 +4,8 @@ Owned by the gate. Bounded by models (a closed set of labels) and by credentials
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from proxy.core.turns import Rank, Turn, TurnEnd
@@ -27,7 +28,9 @@ class Lessons:
         self.gaps = ReturnGaps()
         self.odds = ReturnOdds()
         self._models: dict[str, ModelCalibration] = {}
-        self._service: dict[str, float] = {}
+        self._service: OrderedDict[str, float] = OrderedDict()
+        self._running: dict[str, int] = {}
+        self._last_served = 0.0
 
     def estimate(self, turn: Turn, session: Session, model: str) -> int:
         """A prompt's size in tokens."""
@@ -47,16 +50,23 @@ class Lessons:
         same_head = turn.head == session.head
         return 0 < length <= len(turn.chain) and same_head and turn.chain[length - 1] == session.chain_end
 
-    def rank(self, turn: Turn, session: Session, prompt_tokens: int, candidates: Sequence[str]) -> Rank:
+    def is_side(self, turn: Turn, session: Session, prompt_tokens: int) -> bool:
+        """Whether a turn is a side call: much smaller than its session, and another head (a compaction keeps it)."""
+        is_other = session.turns > 0 and turn.head != session.head and not self.extends(turn, session)
+        return is_other and 2 * prompt_tokens < session.context_tokens
+
+    def rank(self, waiting: Waiting) -> Rank:
         """The class that a request waits in."""
+        turn, session = waiting.turn, waiting.session
         if turn.is_batch:
             return Rank.BATCH
-        if session.residency is Residency.IN and session.home in candidates:
-            return Rank.RESIDENT
-        is_one_shot = prompt_tokens <= _CONTROL_TOKENS and len(turn.chain) <= 1 and session.residency is Residency.NEW
+        is_small = waiting.prompt_tokens <= _CONTROL_TOKENS
         limit_tokens = turn.output_limit_tokens
-        if is_one_shot and limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4:
+        is_brief = limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4
+        if is_small and (waiting.is_side or (is_brief and len(turn.chain) <= 1 and session.residency is Residency.NEW)):
             return Rank.CONTROL
+        if session.residency is Residency.IN and session.home in waiting.candidates:
+            return Rank.RESIDENT
         return Rank.SESSION
 
     def order(self, waiting: Waiting, now: float) -> tuple[float, float]:
@@ -98,16 +108,29 @@ class Lessons:
         prompt = end.prompt_tokens if end.prompt_tokens is not None else placement.waiting.prompt_tokens
         cached = end.cached_tokens if end.cached_tokens is not None else placement.expected_tokens
         answer = end.completion_tokens if end.completion_tokens is not None else placement.generated_tokens
-        self._service[key] = self._service.get(key, 0.0) + queueing.charge(
+        served = self._service.pop(key, 0.0) + queueing.charge(
             max(0, prompt - cached), answer, prompt + answer, now - placement.placed_at
         )
+        self._service[key] = self._last_served = served
+        while len(self._service) > _MAX_KEYS:
+            self._service.popitem(last=False)
+        left = self._running[key] - 1
+        if left:
+            self._running[key] = left
+        else:
+            del self._running[key]
 
-    def lift(self, key: str, active: Iterable[str]) -> None:
-        """A key that comes back after a pause has not saved up service: it starts level with the least served."""
-        active = set(active)
-        if key not in active and active:
-            floor = min(self._service.get(other, 0.0) for other in active)
-            self._service[key] = max(self._service.get(key, 0.0), floor)
+    def begin(self, key: str) -> None:
+        """A turn of this key was placed; `charge` ends it."""
+        self._running[key] = self._running.get(key, 0) + 1
+
+    def lift(self, key: str, waiting: Iterable[str]) -> None:
+        """A key that comes back after a pause has not saved up service: it starts level with the least served one."""
+        active = {*waiting, *self._running}
+        if key in active:
+            return
+        floor = min((self._service.get(other, 0.0) for other in active), default=self._last_served)
+        self._service[key] = max(self._service.get(key, 0.0), floor)
 
     def _model(self, model: str) -> ModelCalibration:
         known = self._models.get(model)

@@ -30,7 +30,7 @@ class _RoomWithoutLeases(EngineRoom):
 
 
 class _RoomWithoutPrefillGate(EngineRoom):
-    def _has_prefill_room(self, uncached_tokens: int, now: float) -> bool:  # noqa: ARG002
+    def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:  # noqa: ARG002
         return True
 
 

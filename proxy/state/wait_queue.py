@@ -25,6 +25,8 @@ class Waiting:
         prompt_tokens: estimated size of its prompt.
         body_bytes: what its body occupies.
         replaced: an older copy of the same turn that stopped waiting for it.
+        is_side: a side call (a title, a quota check) under its session's id, but not of its thread of turns.
+        has_ticket: it came back for the place that an earlier refusal left it.
         would_wait: it passed although there was no room (shadow mode).
     """
 
@@ -42,6 +44,8 @@ class Waiting:
     fairness_key: str = ""
     replaced: "Waiting | None" = None
     would_wait: bool = False
+    is_side: bool = False
+    has_ticket: bool = False
 
 
 class WaitQueue:

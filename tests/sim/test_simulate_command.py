@@ -1,0 +1,67 @@
+"""The simulate command as a user calls it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.gate.engine_room import EngineRoom
+from proxy.gate.lessons import Lessons
+from proxy.sim.gate_policy import VARIANTS
+from proxy.sim.simulate_command import ENGINES, build_policy, simulate
+
+SHORT = ["--workload", "agents", "--engine", "h200-8b", "--warm-up", "0.2", "--minutes", "0.5"]
+
+
+def call(*arguments):
+    """Run the command in this process."""
+    return CliRunner().invoke(simulate, arguments)
+
+
+def test_a_table_with_a_line_a_run():
+    """Policies side by side, with agents and seeds said."""
+    result = call(*SHORT, "-n", "4", "--policy", "pass", "--policy", "gate", "--seed", "1", "--seed", "2")
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.output.splitlines() if line.startswith(("pass ", "gate "))]
+    assert [row[:3] for row in rows] == [["pass", "4", "1"], ["gate", "4", "1"], ["pass", "4", "2"], ["gate", "4", "2"]]
+
+
+def test_json_lines():
+    """Everything that is known of a run, one object a line."""
+    result = call(*SHORT, "-n", "4", "--policy", "gate", "--json")
+    assert result.exit_code == 0, result.output
+    (run,) = [json.loads(line) for line in result.output.splitlines()]
+    assert run["policy"] == "gate"
+    assert run["agents"] == 4
+    assert run["seed"] == 1
+    assert run["turns_per_min"] > 0
+    assert "theta" in run["facts"]
+
+
+def test_recorded_sessions_by_default():
+    """No file is needed: the recordings come with the package."""
+    result = call("-n", "2", "--minutes", "2", "--warm-up", "0", "--policy", "pass")
+    assert result.exit_code == 0, result.output
+    assert "claude-code" in result.output
+
+
+@pytest.mark.parametrize("spec", ["nothing", "turn-cap", "turn-cap:0", "turn-cap:x", "pass:1", "gate:no-such-part"])
+def test_an_unknown_policy_is_a_usage_error(spec):
+    """Exit status 2, with the choices."""
+    result = call("--policy", spec)
+    assert result.exit_code == 2
+    assert "choose from" in result.output
+
+
+@pytest.mark.parametrize("spec", ["gate:no-leases", "gate:no-ghost-loop", "thunderagent", "session-cap:7"])
+def test_policies_carry_the_name_they_were_asked_by(spec):
+    """So that a table's line can be run again."""
+    assert build_policy(spec, 2, ENGINES["card-243k"]).name == spec
+
+
+def test_what_is_switched_off_is_there_when_it_is_on():
+    """A part that the gate has renamed would otherwise be compared with itself."""
+    for variant in VARIANTS.values():
+        for kind in {variant.lessons, variant.room} - {Lessons, EngineRoom}:
+            overridden = [name for name in vars(kind) if not name.startswith("__")]
+            assert all(hasattr(kind.__base__, name) for name in overridden)
