@@ -47,9 +47,6 @@ class WaitingRoom:
             Refusal: the queue is full, the hold limit is reached, or a newer copy of the same turn took its place.
         """
         now = self._clock()
-        if not self.gate.queue.has_room(len(view.body)):
-            retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
-            raise self._overloaded(view, f"As many requests wait for room as may. Try again in {retry_s} s.", retry_s)
         waiting = self.gate.arrive(
             turn, candidates, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
         )
@@ -62,6 +59,7 @@ class WaitingRoom:
             # A resident or a lone newcomer starts here, without a task switch.
             self.pump(waiting.candidates)
             if not future.done():
+                self._refuse_if_full(view)
                 async with asyncio.timeout(waiting.deadline - now):
                     await future
             placement = future.result()
@@ -73,6 +71,10 @@ class WaitingRoom:
                 " This one keeps its place in the queue; try again now."
             )
             raise self._overloaded(view, message, _TICKET_RETRY_S) from None
+        except Refusal:
+            # Refused without having waited: only a ticket that it came with is its own again.
+            self._give_up(waiting, future, keeps_ticket=waiting.has_ticket)
+            raise
         except BaseException:
             self._give_up(waiting, future)
             raise
@@ -99,19 +101,23 @@ class WaitingRoom:
         """
         now = self._clock()
         names = [name for name in (self.gate.rooms if only is None else only) if self._is_up(name)]
-        for placement in self.gate.pump(now, names):
-            future = self._futures.get(placement.waiting.id)
-            if future is None or future.done():
-                # Its client left in this very moment.
-                self.gate.end(placement, TurnEnd(), now)
-            else:
-                future.set_result(placement)
+        has_given_back = True
+        while has_given_back:
+            has_given_back = False
+            for placement in self.gate.pump(now, names):
+                future = self._futures.get(placement.waiting.id)
+                if future is None or future.done():
+                    # Its client left in this very moment; its room may let somebody else start.
+                    self.gate.end(placement, TurnEnd(), now)
+                    has_given_back = True
+                else:
+                    future.set_result(placement)
         self._arm(now)
 
-    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]") -> None:
+    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, keeps_ticket: bool = True) -> None:
         """Leave the queue for good or with a ticket; room that was just given goes back."""
         now = self._clock()
-        if self.gate.give_up(waiting, now, keeps_ticket=True):
+        if self.gate.give_up(waiting, now, keeps_ticket=keeps_ticket):
             self.pump(waiting.candidates)
         elif future.done() and not future.cancelled() and future.exception() is None:
             self.end(future.result(), TurnEnd())
@@ -138,6 +144,12 @@ class WaitingRoom:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _refuse_if_full(self, view: RequestView) -> None:
+        if not self.gate.queue.is_overfull:
+            return
+        retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
+        raise self._overloaded(view, f"As many requests wait for room as may. Try again in {retry_s} s.", retry_s)
 
     def _overloaded(self, view: RequestView, message: str, retry_s: int) -> Refusal:
         # Codex takes a 429 for final and retries a 503; everybody else is the other way round or takes both.

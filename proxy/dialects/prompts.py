@@ -16,6 +16,7 @@ _BINARY_TYPES: Final = frozenset({"image", "image_url", "input_image", "document
 _CHUNK_CHARS: Final = 2_048
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _MAX_DEPTH: Final = 8
+_TEXT_KEYS: Final = frozenset({"type", "text", "cache_control"})
 
 
 class PromptFacts(NamedTuple):
@@ -78,7 +79,7 @@ class _Counter:
         if "content" not in node and "cache_control" not in node:
             return node
         return {
-            key: self._clean(value, depth + 1) if key == "content" else value
+            key: self._clean(_plain(value), depth + 1) if key == "content" else value
             for key, value in node.items()
             if key != "cache_control"
         }
@@ -114,3 +115,12 @@ def _without_attribution(system: Any) -> Any:
         for block in system
         if not (isinstance(block, dict) and str(block.get("text", ""))[: len(_ATTRIBUTION)] == _ATTRIBUTION)
     ]
+
+
+def _plain(content: Any) -> Any:
+    """A list of one text block is that text: clients write it so while it carries a marker, and plain a turn later."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        block = content[0]
+        if block.get("type") == "text" and isinstance(block.get("text"), str) and block.keys() <= _TEXT_KEYS:
+            return block["text"]
+    return content

@@ -108,7 +108,14 @@ class EngineRoom:
         return self.limit_blocks(now) - self.ledger.used_blocks - self.growth_blocks(len(self.ledger.holds))
 
     def fits_running(
-        self, session: Session, need: float, uncached_tokens: int, now: float, *, waited_s: float = 0.0
+        self,
+        session: Session,
+        need: float,
+        uncached_tokens: int,
+        now: float,
+        *,
+        head: int = 0,
+        waited_s: float = 0.0,
     ) -> bool:
         """Whether a turn of a resident session may start: (A) and the prefill gate. Makes room if it has to.
 
@@ -117,6 +124,7 @@ class EngineRoom:
             need: blocks that its turn adds.
             uncached_tokens: prompt tokens that would have to be computed.
             now: monotonic seconds.
+            head: what it shares with others.
             waited_s: for how long it has waited.
         """
         if self.capacity is None:
@@ -124,10 +132,11 @@ class EngineRoom:
         ledger = self.ledger
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
-        pinned = ledger.pinned_blocks + ledger.head_blocks + ledger.foreign_blocks + need + growth
+        heads = ledger.pinned_head_blocks(head)
+        pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
         if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
             return False
-        over = pinned + ledger.idle_blocks - ledger.idle_of(session) - limit
+        over = pinned + ledger.head_blocks - heads + ledger.idle_blocks - ledger.idle_of(session) - limit
         is_patient = ledger.holds and waited_s < _PATIENCE_S
         if over > 0 and is_patient and self._reclaimable_blocks(over, session, now) < over:
             return False  # some running answer ends soon; a pushed out session would pay for its whole prompt
@@ -141,6 +150,7 @@ class EngineRoom:
         uncached_tokens: int,
         now: float,
         *,
+        head: int = 0,
         waited_s: float = 0.0,
         slack: float = 0.0,
     ) -> bool:
@@ -151,6 +161,7 @@ class EngineRoom:
             need: blocks that its turn adds.
             uncached_tokens: prompt tokens that would have to be computed.
             now: monotonic seconds.
+            head: what it shares with others.
             waited_s: for how long it has waited.
             slack: share of the limit that may be borrowed from idle sessions, never from running ones.
         """
@@ -159,8 +170,10 @@ class EngineRoom:
         ledger = self.ledger
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
-        pinned = ledger.pinned_blocks + ledger.head_blocks + ledger.foreign_blocks + need + growth
-        over = pinned + ledger.idle_blocks - ledger.idle_of(session) - (1.0 + slack) * limit
+        heads = ledger.pinned_head_blocks(head)
+        pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
+        idle = ledger.idle_blocks - ledger.idle_of(session) + ledger.head_blocks - heads
+        over = pinned + idle - (1.0 + slack) * limit
         if not ledger.holds and need + growth > limit:
             # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
             self._give_away(over, session)
@@ -170,7 +183,9 @@ class EngineRoom:
         # Who stays needs room to grow until it comes back; who goes needs none.
         growth_each = self.turn_growth_blocks()
         over += growth_each * ledger.resident_sessions
-        if over > 0 and self._reclaimable_blocks(over, session, now, growth_each) < over:
+        is_short = over > 0 and self._reclaimable_blocks(over, session, now, growth_each) < over
+        # When nobody runs and nobody has a lease there is room, whatever the books say of shared heads.
+        if is_short and (ledger.holds or self._has_residents_but(session, now)):
             return False
         self._give_away(over, session, growth_each)
         return True
@@ -204,12 +219,13 @@ class EngineRoom:
         self._give_away(over, session)
 
     def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
-        in_flight = self.ledger.uncached_tokens
-        if waited_s > _LONG_WAIT_S:
-            return True
+        # What is not streamed tells no first token: after the time that its prompt takes, it counts as computed.
+        in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
         allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
         if now - self.restarted_at < _SLOW_START_S:
             allowed /= 2
+        if waited_s > _LONG_WAIT_S:
+            return in_flight <= allowed  # one oversized prompt at a time
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
 
     def _lease_s(self, session: Session) -> float:
@@ -226,13 +242,18 @@ class EngineRoom:
         # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.
         return not session.is_busy and now - session.idle_since > self._lease_s(session)
 
+    def _has_residents_but(self, session: Session, now: float) -> bool:
+        return any(self._keeps_place(idle, session, now) for idle, _ in self.ledger.longest_idle_first())
+
+    def _keeps_place(self, idle: Session, but: Session, now: float) -> bool:
+        return idle is not but and idle.residency is Residency.IN and not self._is_lease_over(idle, now)
+
     def _reclaimable_blocks(self, enough: float, but: Session, now: float, growth_each: float = 0.0) -> float:
         """Blocks that the engine would give away before the first lease that still runs, and what was kept for them."""
+        order = [idle for idle, _ in self.ledger.longest_idle_first() if idle is not but]
         blocks = 0.0
-        for session, held in self.ledger.longest_idle_first():
-            if session is but:
-                continue
-            if session.residency is Residency.IN and not self._is_lease_over(session, now):
+        for session, held in self.ledger.freed_by(order):
+            if self._keeps_place(session, but, now):
                 break
             blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
             if blocks >= enough:
@@ -247,8 +268,10 @@ class EngineRoom:
             if over <= 0:
                 break
             if session is not but:
-                over -= blocks + (growth_each if session.residency is Residency.IN else 0.0)
+                heads = self.ledger.head_blocks
                 self.ledger.evict(session)
+                over -= blocks + heads - self.ledger.head_blocks
+                over -= growth_each if session.residency is Residency.IN else 0.0
                 session.residency = Residency.OUT
 
     def __repr__(self) -> str:

@@ -52,7 +52,9 @@ class Fitting:
             return True
         need, _ = self.need(waiting, name)
         waited_s = now - waiting.arrived_at
-        fits = room.fits_running(waiting.session, need, self.uncached(waiting, name), now, waited_s=waited_s)
+        fits = room.fits_running(
+            waiting.session, need, self.uncached(waiting, name), now, head=waiting.turn.head, waited_s=waited_s
+        )
         return fits or self._passes_anyway(waiting, room, need)
 
     def fits_set(self, waiting: Waiting, name: str, now: float) -> bool:
@@ -64,7 +66,9 @@ class Fitting:
         slack = 0.1 if self._has_resident_parent(waiting) else 0.0
         waited_s = now - waiting.arrived_at
         uncached = self.uncached(waiting, name)
-        fits = room.fits_set(waiting.session, need, uncached, now, waited_s=waited_s, slack=slack)
+        fits = room.fits_set(
+            waiting.session, need, uncached, now, head=waiting.turn.head, waited_s=waited_s, slack=slack
+        )
         return fits or self._passes_anyway(waiting, room, need)
 
     def fits_control(self, waiting: Waiting, name: str) -> bool:

@@ -48,15 +48,24 @@ class Gate:
     Args:
         backends: their names.
         settings: what can be chosen.
+        lessons: what has been learned so far; nothing by default.
+        room: what keeps a backend's room; the policy simulation puts others in its place.
 
     Attributes:
         counters: what happened, by name; for metrics.
     """
 
-    def __init__(self, backends: Iterable[str], settings: GateSettings) -> None:
+    def __init__(
+        self,
+        backends: Iterable[str],
+        settings: GateSettings,
+        *,
+        lessons: Lessons | None = None,
+        room: type[EngineRoom] = EngineRoom,
+    ) -> None:
         self.settings = settings
-        self.lessons = Lessons()
-        self.rooms = {name: EngineRoom(self.lessons.gaps, self.lessons.odds) for name in backends}
+        self.lessons = lessons or Lessons()
+        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds) for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: dict[str, int] = {}
@@ -219,25 +228,32 @@ class Gate:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
         room = self.rooms[placement.backend]
         waiting, session = placement.waiting, placement.waiting.session
+        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
         room.inflight -= 1
-        session.inflight -= 1
+        if is_apart:
+            session.asides -= 1
+        else:
+            session.inflight -= 1
         room.control_blocks -= placement.control_blocks
         hold = room.ledger.give_back(placement.id)
         room.last_end_at = now
         self.lessons.learn(room, placement, end, now)
         self.lessons.charge(placement, end, now)
-        if waiting.rank is Rank.CONTROL or waiting.is_side or hold is None:
+        if is_apart or hold is None:
             return
         has_computed = end.has_first_token or placement.has_first_token
         if has_computed:
-            self._note_turn(session, waiting.turn, end, waiting.prompt_tokens + placement.generated_tokens)
+            session.has_blocks = True
+            overlaps = session.inflight > 0 or placement.placed_at <= session.idle_since
+            self._note_turn(session, waiting.turn, end, waiting.prompt_tokens + placement.generated_tokens, overlaps)
         session.last_stop = end.stop
         session.idle_since = now
         if session.inflight or session.home != placement.backend:
             return  # its last turn in flight settles it
-        if placement.placed_at < room.restarted_at or not (has_computed or placement.was_cached):
+        if placement.placed_at < room.restarted_at or not (session.has_blocks or placement.was_cached):
             # Its blocks went with the engine, or its prompt was never computed: nothing of it lies there.
             session.residency = Residency.OUT if session.turns else Residency.NEW
+            session.has_blocks = False
             return
         self._settle(room, placement, hold, now)
 
@@ -363,7 +379,10 @@ class Gate:
                 placement.control_blocks = private
                 room.control_blocks += private
         room.inflight += 1
-        session.inflight += 1
+        if is_apart:
+            session.asides += 1
+        else:
+            session.inflight += 1
         # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
         if not is_apart and room.capacity is not None:
             if session.residency is not Residency.IN or session.home != name:
@@ -383,13 +402,13 @@ class Gate:
             blocks = room.ledger.private_blocks(context_tokens, turn.head, head_tokens, is_running=True)
             room.ledger.grow(placement.id, context_tokens, blocks)
 
-    def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int) -> None:
+    def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int, overlaps: bool) -> None:
         """What the session is after this turn; of turns that overlap, the largest one stands for it."""
         session.turns += 1
         if session.turns == 1:
             self.lessons.odds.on_first_turn(session.is_named)
         context_tokens = end.prompt_tokens + (end.completion_tokens or 0) if end.prompt_tokens else estimated_tokens
-        if session.inflight and context_tokens < session.context_tokens:
+        if overlaps and context_tokens < session.context_tokens:
             return
         session.head = turn.head
         session.chain_length = len(turn.chain)
@@ -411,6 +430,7 @@ class Gate:
             return
         blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
         room.ledger.rest(session, blocks, session.head, head_tokens)
+        session.has_blocks = False
         waiting = self.queue.count(Rank.SESSION)
         if session.residency is Residency.IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at

@@ -53,7 +53,7 @@ class Lessons:
     def is_side(self, turn: Turn, session: Session, prompt_tokens: int) -> bool:
         """Whether a turn is a side call: much smaller than its session, and another head (a compaction keeps it)."""
         is_other = session.turns > 0 and turn.head != session.head and not self.extends(turn, session)
-        return is_other and 2 * prompt_tokens < session.context_tokens
+        return is_other and len(turn.chain) <= 2 and 2 * prompt_tokens < session.context_tokens
 
     def rank(self, waiting: Waiting) -> Rank:
         """The class that a request waits in."""

@@ -24,6 +24,7 @@ class EngineWatch:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._asleep: set[str] = set()
         self._tracks: dict[tuple[str, str], EngineTrack] = {}
         self.latest: dict[str, tuple[EngineReport, ...]] = {}
 
@@ -33,7 +34,9 @@ class EngineWatch:
             return
         self.latest[backend] = tuple(reports)
         deltas = [self._follow(backend, report, asked_at) for report in reports]
-        if any(delta.continuity is Continuity.RESTARTED for delta in deltas) or any(r.is_asleep for r in reports):
+        falls_asleep = any(report.is_asleep for report in reports) and backend not in self._asleep
+        (self._asleep.add if any(report.is_asleep for report in reports) else self._asleep.discard)(backend)
+        if falls_asleep or any(delta.continuity is Continuity.RESTARTED for delta in deltas):
             self._gate.see_restart(backend, asked_at)
         facts = reports[0].capacity
         pool = _pool([capacity_of(report.capacity) for report in reports])

@@ -10,8 +10,6 @@ AGING_S: Final = 30.0
 HEAD_RESERVATION_S: Final = 60.0
 """Turns a minute with both 12.2, without the reservation 11.6, without either 11.3."""
 MIN_SLICE_S: Final = 60.0
-MAX_HOLD_S: Final = 240.0
-"""Claude Code drops a request without a first byte at about 300 s."""
 PATIENCE_SHARE: Final = 0.8
 TICKET_TTL_S: Final = 90.0
 """Claude Code's tenth refusal brings it back after 35 s."""
@@ -40,8 +38,7 @@ def hold_limit_s(patience_s: float | None, configured_s: float) -> float:
         patience_s: the client's own timeout, if it said one.
         configured_s: the longest hold allowed.
     """
-    limit = min(MAX_HOLD_S, configured_s)
-    return min(limit, PATIENCE_SHARE * patience_s) if patience_s else limit
+    return min(configured_s, PATIENCE_SHARE * patience_s) if patience_s else configured_s
 
 
 def retry_after_s(expected_wait_s: float, spread: float) -> int:

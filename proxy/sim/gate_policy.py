@@ -106,9 +106,7 @@ class GatePolicy(Policy):
         super().__init__(name, backends)
         self._variant = variant
         self._names = [f"engine-{number}" for number in range(backends)]
-        self.gate = Gate(self._names, variant.settings)
-        lessons = self.gate.lessons = variant.lessons()
-        self.gate.rooms = {backend: variant.room(lessons.gaps, lessons.odds) for backend in self._names}
+        self.gate = Gate(self._names, variant.settings, lessons=variant.lessons(), room=variant.room)
         capacity = KvCapacity(
             total_blocks=int(config.usable_blocks * capacity_error),
             block_tokens=config.block_tokens,

@@ -5,7 +5,7 @@ turns in flight and the resident sessions. Blocks are floats because a block may
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,7 +37,8 @@ class Hold:
 @dataclass(slots=True)
 class _Head:
     blocks: float
-    users: int
+    users: int = 0
+    running: int = 0
 
 
 class KvLedger:
@@ -91,6 +92,28 @@ class KvLedger:
         """What booking this head would add: nothing when another session uses it already."""
         return 0.0 if not head or head in self._heads else self.shared_blocks(head, head_tokens)
 
+    def pinned_head_blocks(self, head: int = 0) -> float:
+        """Blocks of the heads that running turns use, and of this one."""
+        return sum(known.blocks for name, known in self._heads.items() if known.running or name == head)
+
+    def freed_by(self, sessions: Iterable[Session]) -> Iterator[tuple[Session, float]]:
+        """Walk idle sessions as if each in turn were evicted.
+
+        Args:
+            sessions: idle ones, in the order of the walk.
+
+        Yields:
+            Each with the blocks that would come free, its head's too when nobody else uses that any more.
+        """
+        gone: dict[int, int] = {}
+        for session in sessions:
+            blocks, head = self._idle[session]
+            known = self._heads.get(head)
+            if known is not None:
+                gone[head] = gone.get(head, 0) + 1
+                blocks += known.blocks if gone[head] == known.users else 0.0
+            yield session, blocks
+
     def knows_head(self, head: int) -> bool:
         """Whether some turn or resident uses this head now."""
         return head in self._heads
@@ -106,6 +129,8 @@ class KvLedger:
     def take(self, hold_id: int, hold: Hold, head_tokens: int) -> None:
         """A turn goes to the backend."""
         self._use_head(hold.head, head_tokens)
+        if hold.head:
+            self._heads[hold.head].running += 1
         self.holds[hold_id] = hold
         self.pinned_blocks += hold.blocks
         self.uncached_tokens += hold.uncached_tokens
@@ -124,6 +149,21 @@ class KvLedger:
             self.uncached_tokens -= hold.uncached_tokens
             hold.uncached_tokens = 0
 
+    def uncached_in_flight(self, now: float, tokens_per_s: float) -> int:
+        """Prompt tokens that are still being computed: booked ones, less those whose time is over.
+
+        Args:
+            now: monotonic seconds.
+            tokens_per_s: how fast the backend computes prompts.
+        """
+        if not self.uncached_tokens:
+            return 0
+        behind_s = 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
+        for hold_id, hold in self.holds.items():
+            if hold.uncached_tokens and now - hold.sent_at > behind_s:
+                self.computed(hold_id)
+        return self.uncached_tokens
+
     def give_back(self, hold_id: int) -> Hold | None:
         """A turn has ended, however; None when it was given back before (its engine restarted)."""
         hold = self.holds.pop(hold_id, None)
@@ -131,6 +171,8 @@ class KvLedger:
             return None
         self.pinned_blocks -= hold.blocks
         self.uncached_tokens -= hold.uncached_tokens
+        if hold.head:
+            self._heads[hold.head].running -= 1
         self._leave_head(hold.head)
         if not self.holds:
             self.pinned_blocks = 0.0  # sums of floats drift; an empty ledger is exactly empty
@@ -183,7 +225,7 @@ class KvLedger:
             return
         known = self._heads.get(head)
         if known is None:
-            known = self._heads[head] = _Head(self.shared_blocks(head, head_tokens), 0)
+            known = self._heads[head] = _Head(self.shared_blocks(head, head_tokens))
             self.head_blocks += known.blocks
         known.users += 1
 

@@ -34,7 +34,9 @@ class Session:
         text_bytes: prompt text of that turn.
         chain_length: messages of that turn; `chain_end` is the digest over them.
         turns: turns whose prompt was computed.
-        inflight: turns of it in flight.
+        has_blocks: a turn of it computed its prompt since blocks of it were last booked as idle.
+        inflight: turns of its thread in flight.
+        asides: side calls and one-shot requests in flight under its name.
         segment_at: when it became resident.
         idle_since: when its last turn ended.
         stamp: when the oldest of its waiting or refused turns arrived; None when it has none.
@@ -51,7 +53,9 @@ class Session:
     chain_length: int = 0
     chain_end: int = 0
     turns: int = 0
+    has_blocks: bool = False
     inflight: int = 0
+    asides: int = 0
     waiting: int = 0
     segment_at: float = 0.0
     idle_since: float = 0.0
@@ -67,7 +71,7 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """Whether it has turns in flight or waiting, and must not be forgotten."""
-        return self.inflight > 0 or self.waiting > 0
+        return self.inflight > 0 or self.asides > 0 or self.waiting > 0
 
 
 class SessionTable:

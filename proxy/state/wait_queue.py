@@ -65,6 +65,11 @@ class WaitQueue:
         """Whether another request may wait."""
         return len(self) < self._capacity and self.body_bytes + body_bytes <= self._capacity_bytes
 
+    @property
+    def is_overfull(self) -> bool:
+        """Whether the one that came last may not stay."""
+        return len(self) > self._capacity or self.body_bytes > self._capacity_bytes
+
     def twin_of(self, turn: Turn) -> Waiting | None:
         """A waiting copy of the same turn, if there is one."""
         return self._twins.get((turn.session, turn.twin)) if turn.twin else None

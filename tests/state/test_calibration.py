@@ -1,0 +1,119 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.turns import OutputStats, StopReason
+from proxy.state.calibration import ModelCalibration, PrefillRate, ReturnGaps, ReturnOdds
+
+
+def test_it_starts_with_what_agents_were_measured_at():
+    """Before the first answer: four bytes a token, answers of 450 tokens."""
+    calibration = ModelCalibration()
+
+    assert calibration.bytes_per_token == 4.0
+    assert calibration.output == OutputStats()
+    assert repr(calibration) == "<ModelCalibration 4.00 B/token, answers 450>"
+
+
+def test_it_errs_on_the_side_of_more_tokens():
+    """The lower quartile of the ratios seen."""
+    calibration = ModelCalibration()
+    for tokens in (2_500, 2_500, 4_000, 5_000):
+        calibration.on_prompt(10_000, tokens)
+
+    assert calibration.bytes_per_token == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text_bytes", "tokens"), [(1_999, 500), (10_000, 0), (10_000, -1), (10_000, 1_000_000), (10_000, 100)]
+)
+def test_it_learns_nothing_from_what_cannot_be(text_bytes, tokens):
+    """Tiny prompts are template, and no tokenizer makes so many or so few tokens of a text."""
+    calibration = ModelCalibration()
+    calibration.on_prompt(text_bytes, tokens)
+
+    assert calibration.bytes_per_token == 4.0
+
+
+def test_a_new_kind_of_text_takes_over_within_its_window():
+    """Chinese after English: 64 prompts later nothing of the old ratio is left."""
+    calibration = ModelCalibration()
+    for _ in range(64):
+        calibration.on_prompt(40_000, 10_000)
+    for _ in range(64):
+        calibration.on_prompt(40_000, 20_000)
+
+    assert calibration.bytes_per_token == 2.0
+
+
+def test_answers_are_learned_within_a_few():
+    """Twenty short answers outweigh the start values."""
+    calibration = ModelCalibration()
+    for _ in range(20):
+        calibration.on_answer(50)
+
+    assert 50 < calibration.output.mean_tokens < 120
+    assert calibration.output.deviation_tokens < 750
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=50))
+def test_deviation_is_never_negative(answers):
+    """Nor is the mean."""
+    calibration = ModelCalibration()
+    for tokens in answers:
+        calibration.on_answer(tokens)
+
+    assert calibration.output.mean_tokens >= 0
+    assert calibration.output.deviation_tokens >= 0
+
+
+def test_usual_gaps_are_known_after_twenty_returns():
+    """Nineteen of twenty are back by then; each way of ending has its own."""
+    gaps = ReturnGaps()
+    for gap in range(19):
+        gaps.on_return(StopReason.TOOL_USE, float(gap))
+    assert gaps.usual_s(StopReason.TOOL_USE) is None
+
+    gaps.on_return(StopReason.TOOL_USE, 1_000.0)
+
+    assert gaps.usual_s(StopReason.TOOL_USE) == 18.0
+    assert gaps.usual_s(StopReason.END_TURN) is None
+    assert "tool_use" in repr(gaps)
+
+
+def test_traffic_from_which_nobody_returns_is_recognised():
+    """Ten first turns without a second: the eleventh is not waited for."""
+    odds = ReturnOdds()
+    for _ in range(9):
+        odds.on_first_turn(is_named=False)
+    assert not odds.is_one_shot(is_named=False)
+    for _ in range(10):
+        odds.on_first_turn(is_named=False)
+
+    assert odds.is_one_shot(is_named=False)
+    assert not odds.is_one_shot(is_named=True)
+    assert repr(odds).startswith("<ReturnOdds")
+
+
+def test_a_few_that_return_are_enough_to_be_waited_for():
+    """One in five: agents among plain requests keep their leases."""
+    odds = ReturnOdds()
+    for number in range(100):
+        odds.on_first_turn(is_named=True)
+        if number % 5 == 0:
+            odds.on_return(is_named=True)
+
+    assert not odds.is_one_shot(is_named=True)
+
+
+def test_prefill_speed_is_learned_from_prompts_that_were_alone():
+    """The first sample replaces the guess; short prompts are mostly overhead."""
+    rate = PrefillRate()
+    rate.on_first_token(999, 0.01)
+    rate.on_first_token(5_000, 0.0)
+    assert rate.tokens_per_s == PrefillRate.START_TOKENS_PER_S
+
+    rate.on_first_token(20_000, 1.0)
+
+    assert rate.tokens_per_s == 20_000
+    assert repr(rate) == "<PrefillRate 20000/s>"
