@@ -57,7 +57,7 @@ class WaitingRoom:
         self._futures[waiting.id] = future
         try:
             # A resident or a lone newcomer starts here, without a task switch.
-            self.pump(waiting.candidates)
+            self.pump(waiting.candidates, arrival=waiting)
             if not future.done():
                 self._refuse_if_full(view)
                 async with asyncio.timeout(waiting.deadline - now):
@@ -93,23 +93,24 @@ class WaitingRoom:
         self.gate.end(placement, end, self._clock())
         self.pump((placement.backend,))
 
-    def pump(self, only: Iterable[str] | None = None) -> None:
+    def pump(self, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> None:
         """Let start who may start.
 
         Args:
             only: backends whose room has changed; None for all.
+            arrival: nothing has changed but that this one came.
         """
         now = self._clock()
         names = [name for name in (self.gate.rooms if only is None else only) if self._is_up(name)]
         has_given_back = True
         while has_given_back:
             has_given_back = False
-            for placement in self.gate.pump(now, names):
+            for placement in self.gate.pump(now, names, arrival=arrival):
                 future = self._futures.get(placement.waiting.id)
                 if future is None or future.done():
                     # Its client left in this very moment; its room may let somebody else start.
                     self.gate.end(placement, TurnEnd(), now)
-                    has_given_back = True
+                    has_given_back, arrival = True, None
                 else:
                     future.set_result(placement)
         self._arm(now)

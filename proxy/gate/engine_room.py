@@ -240,7 +240,7 @@ class EngineRoom:
 
     def _is_lease_over(self, session: Session, now: float) -> bool:
         # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.
-        return not session.is_busy and now - session.idle_since > self._lease_s(session)
+        return not session.has_come_back and now - session.idle_since > self._lease_s(session)
 
     def _has_residents_but(self, session: Session, now: float) -> bool:
         return any(self._keeps_place(idle, session, now) for idle, _ in self.ledger.longest_idle_first())

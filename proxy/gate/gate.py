@@ -144,17 +144,27 @@ class Gate:
             self._count("tickets_redeemed")
         session.stamp = None
 
-    def pump(self, now: float, only: Iterable[str] | None = None) -> list[Placement]:
+    def pump(self, now: float, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> list[Placement]:
         """Start every waiting request that may start now.
 
         Args:
             now: monotonic seconds.
             only: backends whose room has changed; None for all.
+            arrival: nothing has changed but that this one came: the others need not be looked at again.
         """
         if not len(self.queue):
             return []
         names = set(self.rooms if only is None else only)
         placed: list[Placement] = []
+        if arrival is not None:
+            if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
+                self._try(arrival, names, now, placed)
+            elif arrival.rank is Rank.SESSION:
+                oldest = self._overdue(self.queue.of(Rank.SESSION), now)
+                taken = _wanted_by(oldest) if oldest is not None and oldest is not arrival else set()
+                self._try_session(arrival, names - taken, now, placed)
+            if placed or arrival.rank is not Rank.BATCH:
+                return placed
         for waiting in self.queue.of(Rank.RESIDENT) + self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
         for rank in (Rank.SESSION, Rank.BATCH):
@@ -172,14 +182,16 @@ class Gate:
         Returns:
             The backends that nobody else may enter before it: its home, or wherever it may go.
         """
-        oldest = min(entries, key=lambda entry: entry.stamp, default=None)
-        if oldest is None or now - oldest.stamp <= queueing.HEAD_RESERVATION_S:
+        oldest = self._overdue(entries, now)
+        if oldest is None:
             return set()
         entries.remove(oldest)
-        if self._try_session(oldest, names, now, placed):
-            return set()
-        home = oldest.session.home
-        return set(oldest.candidates) if home is None or home not in oldest.candidates else {home}
+        return set() if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
+
+    def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
+        oldest = min(entries, key=lambda entry: entry.stamp, default=None)
+        is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
+        return oldest if is_overdue else None
 
     def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
@@ -245,7 +257,9 @@ class Gate:
         if has_computed:
             session.has_blocks = True
             overlaps = session.inflight > 0 or placement.placed_at <= session.idle_since
-            self._note_turn(session, waiting.turn, end, waiting.prompt_tokens + placement.generated_tokens, overlaps)
+            self.lessons.note_turn(
+                room, session, waiting.turn, end, waiting.prompt_tokens + placement.generated_tokens, overlaps
+            )
         session.last_stop = end.stop
         session.idle_since = now
         if session.inflight or session.home != placement.backend:
@@ -325,8 +339,8 @@ class Gate:
                     return
             return
         session = waiting.session
-        if session.residency is not Residency.IN or session.home is None:
-            # Pushed out while it waited: it needs room like any other session now.
+        if session.residency is not Residency.IN or session.home is None or session.home not in waiting.candidates:
+            # Pushed out, or moved where it may not go, while it waited: it needs room like any other session now.
             self.queue.remove(waiting)
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
@@ -402,26 +416,6 @@ class Gate:
             blocks = room.ledger.private_blocks(context_tokens, turn.head, head_tokens, is_running=True)
             room.ledger.grow(placement.id, context_tokens, blocks)
 
-    def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int, overlaps: bool) -> None:
-        """What the session is after this turn; of turns that overlap, the largest one stands for it."""
-        session.turns += 1
-        if session.turns == 1:
-            self.lessons.odds.on_first_turn(session.is_named)
-        context_tokens = end.prompt_tokens + (end.completion_tokens or 0) if end.prompt_tokens else estimated_tokens
-        if overlaps and context_tokens < session.context_tokens:
-            return
-        session.head = turn.head
-        session.chain_length = len(turn.chain)
-        session.chain_end = turn.chain[-1] if turn.chain else 0
-        if end.prompt_tokens is not None:
-            if session.prompt_tokens and session.home is not None:
-                self.rooms[session.home].note_turn_growth(end.prompt_tokens - session.prompt_tokens)
-            session.prompt_tokens = end.prompt_tokens
-            session.text_bytes = turn.text_bytes
-        else:
-            session.prompt_tokens = 0
-        session.context_tokens = context_tokens
-
     def _settle(self, room: EngineRoom, placement: Placement, hold: Hold, now: float) -> None:
         """The session stays as an idle resident, unless its segment is over and somebody waits."""
         session = placement.waiting.session
@@ -448,3 +442,9 @@ class Gate:
 
     def _count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
+
+
+def _wanted_by(waiting: Waiting) -> set[str]:
+    """Where a session wants to go: home, or wherever it may."""
+    home = waiting.session.home
+    return set(waiting.candidates) if home is None or home not in waiting.candidates else {home}

@@ -102,6 +102,26 @@ class Lessons:
             if placement.placed_at > room.restarted_at:
                 room.limit = limits.after_ghost_miss(room.limit, now)
 
+    def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int, overlaps: bool) -> None:
+        """What the session is after this turn; of turns that overlap, the largest one stands for it."""
+        session.turns += 1
+        if session.turns == 1:
+            self.odds.on_first_turn(session.is_named)
+        context_tokens = end.prompt_tokens + (end.completion_tokens or 0) if end.prompt_tokens else estimated_tokens
+        if overlaps and context_tokens < session.context_tokens:
+            return
+        session.head = turn.head
+        session.chain_length = len(turn.chain)
+        session.chain_end = turn.chain[-1] if turn.chain else 0
+        if end.prompt_tokens is not None:
+            if session.prompt_tokens:
+                room.note_turn_growth(end.prompt_tokens - session.prompt_tokens)
+            session.prompt_tokens = end.prompt_tokens
+            session.text_bytes = turn.text_bytes
+        else:
+            session.prompt_tokens = 0
+        session.context_tokens = context_tokens
+
     def charge(self, placement: Placement, end: TurnEnd, now: float) -> None:
         """Put a turn's service on its key's account."""
         key = placement.waiting.fairness_key

@@ -57,6 +57,7 @@ class Session:
     inflight: int = 0
     asides: int = 0
     waiting: int = 0
+    waiting_as_resident: int = 0
     segment_at: float = 0.0
     idle_since: float = 0.0
     last_stop: StopReason = StopReason.OTHER
@@ -67,6 +68,11 @@ class Session:
     def is_named(self) -> bool:
         """Whether its client names its sessions, or we told it from others by its prompt."""
         return not self.key.session.startswith(UNNAMED)
+
+    @property
+    def has_come_back(self) -> bool:
+        """Whether a turn runs or waits as a resident's. One that waits for a place keeps none: two could wait for ever."""
+        return self.inflight > 0 or self.asides > 0 or self.waiting_as_resident > 0
 
     @property
     def is_busy(self) -> bool:

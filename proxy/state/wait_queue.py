@@ -79,6 +79,7 @@ class WaitQueue:
         self._by_rank[waiting.rank][waiting.id] = waiting
         self.body_bytes += waiting.body_bytes
         waiting.session.waiting += 1
+        waiting.session.waiting_as_resident += waiting.rank is Rank.RESIDENT
         if waiting.turn.twin:
             self._twins[waiting.turn.session, waiting.turn.twin] = waiting
 
@@ -88,6 +89,7 @@ class WaitQueue:
             return False
         self.body_bytes -= waiting.body_bytes
         waiting.session.waiting -= 1
+        waiting.session.waiting_as_resident -= waiting.rank is Rank.RESIDENT
         key = (waiting.turn.session, waiting.turn.twin)
         if self._twins.get(key) is waiting:
             del self._twins[key]

@@ -192,61 +192,6 @@ def test_a_small_request_passes_beside_waiting_sessions():
     assert stage.used() == before - 1
 
 
-def test_a_ticket_keeps_the_place():
-    """A session that was refused after its hold comes back as who it was."""
-    stage = Stage()
-    stage.enter("busy", 90)
-    early = stage.arrive("early", 30)
-    stage.wait(100)
-    stage.arrive("late", 30)
-    stage.wait(140)
-
-    assert stage.gate.give_up(early, stage.now, keeps_ticket=True)
-    assert not stage.gate.give_up(early, stage.now, keeps_ticket=True)
-    stage.wait(1)
-    back = stage.arrive("early", 30)
-
-    assert back.stamp == early.stamp == 1_000.0
-    assert back.arrived_at == stage.now
-    assert stage.gate.counters["tickets_issued"] == 1
-
-
-def test_a_ticket_runs_out():
-    """After a minute and a half it is a newcomer again."""
-    stage = Stage()
-    stage.enter("busy", 90)
-    early = stage.arrive("early", 30)
-    stage.gate.give_up(early, stage.now, keeps_ticket=True)
-    stage.wait(91)
-
-    assert stage.arrive("early", 30).stamp == stage.now
-
-
-def test_a_resend_takes_the_place_of_its_copy():
-    """L22: the older one waits no more, and the newer one has its stamp."""
-    stage = Stage()
-    stage.enter("busy", 90)
-    first = stage.arrive("one", 30, twin=7)
-    stage.wait(50)
-    second = stage.arrive("one", 30, twin=7)
-
-    assert second.replaced is first
-    assert second.stamp == first.stamp
-    assert list(stage.gate.queue) == [second]
-    assert stage.session("one").waiting == 1
-
-
-def test_the_same_turn_without_a_name_is_another_request():
-    """Two strangers may ask the same."""
-    stage = Stage()
-    stage.enter("busy", 90)
-    stage.arrive("one", 30)
-    second = stage.arrive("one", 30)
-
-    assert second.replaced is None
-    assert len(stage.gate.queue) == 2
-
-
 def test_shadow_mode_lets_all_pass_and_says_who_would_have_waited():
     """It decides and counts, and holds nobody."""
     stage = Stage(is_enforcing=False)
@@ -269,19 +214,6 @@ def test_an_engine_of_unknown_size_lets_all_pass():
     assert {placement.admission for placement in placements} == {"unlimited"}
     for placement in placements:
         stage.finish(placement)
-    assert stage.room().inflight == 0
-
-
-def test_sizes_that_become_known_leave_no_debt():
-    """Turns that began before are not booked, and not given back either."""
-    stage = Stage(blocks=0)
-    before = stage.enter("one", 500)
-    stage.size("a", 100)
-    after = stage.enter("two", 40)
-    stage.finish(before)
-    stage.finish(after)
-
-    assert stage.ledger().pinned_blocks == 0
     assert stage.room().inflight == 0
 
 
@@ -397,51 +329,6 @@ def test_after_a_restart_nothing_is_expected_and_nothing_lowered():
         stage.gate.first_token(placement, stage.now)
         stage.finish(placement, cached=0)
     assert stage.room().limit.theta == before
-
-
-def test_forgotten_sessions_hold_nothing():
-    """Who is forgotten after two hours leaves the ledger too."""
-    stage = Stage()
-    stage.rest("one", 30)
-    stage.wait(7_201)
-    stage.rest("two", 5)
-
-    assert stage.session("one") is None
-    assert stage.used() == pytest.approx(5, abs=1)
-
-
-def test_aborted_turns_leave_nothing():
-    """Before the first token nothing lies there; afterwards the prompt does."""
-    stage = Stage()
-    stage.abort(stage.ask("early", 30))
-    assert stage.used() == 0
-    assert stage.session("early").residency is Residency.NEW
-
-    late = stage.enter("late", 30)
-    stage.abort(late)
-    assert stage.used() == pytest.approx(30, abs=1)
-
-
-def test_the_head_that_sessions_share_is_counted_once():
-    """Tools and instructions of one client version lie there once."""
-    stage = Stage()
-    for number in range(5):
-        stage.rest(f"s{number}", 15, head=99, head_blocks=10)
-
-    assert stage.used() == pytest.approx(10 + 5 * 5, abs=6)
-
-
-def test_growing_answers_are_booked():
-    """A long answer takes room while it is written."""
-    stage = Stage()
-    placement = stage.enter("one", 10)
-    stage.gate.generated(placement, 5_000)
-
-    assert stage.used() == 15
-    stage.gate.generated(placement, 5_100)
-    assert stage.used() == 15
-    stage.finish(placement, completion=5_100)
-    assert stage.used() == pytest.approx(16, abs=1)
 
 
 def test_a_lease_that_ends_is_looked_at_in_time():

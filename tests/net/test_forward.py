@@ -57,7 +57,7 @@ async def test_a_request_that_may_have_killed_a_backend_is_not_played_to_the_nex
         await asyncio.sleep(0.01)
         connection.reset()
 
-    async with rig(answering(OK), urls=[fragile.url], health={"interval_s": 600}) as gate:
+    async with rig(answering(OK), urls=[fragile.url], health={"interval_s": 600}, admission={"mode": "off"}) as gate:
         gate.proxy.fleet.health.on_probe("b0", Probe.DOWN)  # so that the fragile one is asked, and its connection kept
         assert status_of(await gate.raw(chat(b"{}"))) == 200
         fragile.script = dies
@@ -146,7 +146,7 @@ async def test_backends_stay_unnamed_when_receipts_are_off(rig):
     async with rig(streaming(EVENT, DONE), urls=["http://127.0.0.1:9"], **sections) as gate:
         gate.proxy.fleet.health.on_probe("b1", Probe.OK)
         gate.proxy.fleet.health.on_probe("b0", Probe.DOWN)
-        refused = await gate.raw(chat())
+        refused = await gate.raw(chat(extra=b"X-Request-Id: r1\r\n"))
         gate.proxy.fleet.health.on_probe("b0", Probe.OK)
         answered = await gate.raw(chat())
 

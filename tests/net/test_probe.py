@@ -246,7 +246,8 @@ async def test_one_odd_card_costs_nobody_the_list_or_the_status_page(rig, card):
 
 async def test_a_backend_that_traffic_finds_dead_is_logged_as_down(rig):
     """Whoever notices first, the log says when a backend went and why its traffic moved."""
-    async with rig(answering(json_answer(b"{}")), urls=["http://127.0.0.1:9"], health={"interval_s": 600}) as gate:
+    sections = {"health": {"interval_s": 600}, "admission": {"mode": "off"}}
+    async with rig(answering(json_answer(b"{}")), urls=["http://127.0.0.1:9"], **sections) as gate:
         gate.proxy.fleet.health.on_probe("b1", Probe.OK)  # it was well when it was last asked
         await gate.until(lambda: gate.log.getvalue() != "")
         before = gate.log.getvalue()
