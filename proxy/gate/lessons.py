@@ -102,7 +102,9 @@ class Lessons:
             if placement.placed_at > room.restarted_at:
                 room.limit = limits.after_ghost_miss(room.limit, now)
 
-    def _note_turn(self, session: Session, turn: Turn, end: TurnEnd, estimated_tokens: int, overlaps: bool) -> None:
+    def note_turn(
+        self, room: EngineRoom, session: Session, turn: Turn, end: TurnEnd, *, estimated_tokens: int, overlaps: bool
+    ) -> None:
         """What the session is after this turn; of turns that overlap, the largest one stands for it."""
         session.turns += 1
         if session.turns == 1:

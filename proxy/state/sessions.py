@@ -71,7 +71,7 @@ class Session:
 
     @property
     def has_come_back(self) -> bool:
-        """Whether a turn runs or waits as a resident's. One that waits for a place keeps none: two could wait for ever."""
+        """Whether a turn runs, or waits as a resident's. Who waits for a place keeps none: two could wait for ever."""
         return self.inflight > 0 or self.asides > 0 or self.waiting_as_resident > 0
 
     @property
