@@ -257,9 +257,8 @@ class Gate:
         if has_computed:
             session.has_blocks = True
             overlaps = session.inflight > 0 or placement.placed_at <= session.idle_since
-            self.lessons.note_turn(
-                room, session, waiting.turn, end, waiting.prompt_tokens + placement.generated_tokens, overlaps
-            )
+            tokens = waiting.prompt_tokens + placement.generated_tokens
+            self.lessons.note_turn(room, session, waiting.turn, end, estimated_tokens=tokens, overlaps=overlaps)
         session.last_stop = end.stop
         session.idle_since = now
         if session.inflight or session.home != placement.backend:
