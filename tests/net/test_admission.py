@@ -372,8 +372,3 @@ async def test_small_requests_are_not_held_up_by_each_other():
             answers = [await client.answer for client in clients]
 
         assert [status_of(answer) for answer in answers] == [200] * 60
-
-
-@pytest.mark.skip(reason="a benchmark: 512 waiting, 64 backends; see gate_review.md P1 for figures")
-async def test_a_decision_takes_less_than_a_millisecond():
-    """Issue 3: p99 at 64 backends, 50,000 sessions and 512 waiting requests."""
