@@ -1,5 +1,6 @@
 """Makes the `Turn` that admission sees out of a request's headers and parsed body. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,6 +9,8 @@ from proxy.dialects.prompts import PromptFacts, facts_of
 from proxy.dialects.session_identity import credential_digest, named_session, session_key
 
 _TIMEOUT_HEADERS: Final = ("x-stainless-timeout", "x-stainless-read-timeout")
+_SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
+"""Whole from the TypeScript SDKs, with a decimal point from the Python ones."""
 _CLASS_HEADER: Final = "x-tidegate-class"
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -52,6 +55,6 @@ def _output_limit(fields: Mapping[str, Any]) -> int | None:
 def _patience_s(headers: Mapping[str, str]) -> float | None:
     for name in _TIMEOUT_HEADERS:
         value = headers.get(name, "")
-        if value.isascii() and value.isdigit() and 0 < len(value) <= 6:
+        if _SECONDS.fullmatch(value):
             return max(1.0, float(value))
     return None

@@ -44,10 +44,6 @@ class HealthTable:
         """Whether a backend may take work."""
         return self._records[name].is_up
 
-    def has_been_seen(self, name: str) -> bool:
-        """Whether a backend has ever answered or refused a probe."""
-        return self._records[name].has_been_seen
-
     def on_probe(self, name: str, probe: Probe) -> bool:
         """Take a probe's result.
 

@@ -34,7 +34,17 @@ def test_the_cap_on_the_answer_in_any_dialect(fields, limit):
 
 
 @pytest.mark.parametrize(
-    ("value", "patience_s"), [("600", 600.0), ("0", 1.0), ("", None), ("soon", None), ("9999999", None), ("-5", None)]
+    ("value", "patience_s"),
+    [
+        ("600", 600.0),
+        ("20.5", 20.5),
+        ("0", 1.0),
+        ("", None),
+        ("soon", None),
+        ("9999999", None),
+        ("-5", None),
+        ("1e3", None),
+    ],
 )
 @pytest.mark.parametrize("name", ["X-Stainless-Timeout", "x-stainless-read-timeout"])
 def test_the_clients_own_timeout(name, value, patience_s):
