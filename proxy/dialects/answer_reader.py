@@ -157,10 +157,13 @@ class AnswerReader:
 
     def usage(self) -> Usage:
         """Token counts in whichever of the three layouts the engine used; what it did not say stays None."""
-        start = _usage_object(self._start(), last=False)
-        if self._is_event_stream:
-            start.pop("output_tokens", None)  # an announcement's zero is not a count
-        counts = {**start, **_usage_object(self._end(), last=True)}
+        counts = _usage_object(self._end(), last=True)
+        if self._is_event_stream or self._body_bytes > _TAIL_BYTES:
+            # Streams announce the prompt at their start; a whole answer says everything in one place.
+            start = _usage_object(self._start(), last=False)
+            if self._is_event_stream:
+                start.pop("output_tokens", None)  # an announcement's zero is not a count
+            counts = {**start, **counts}
         return _normalised(counts)
 
     def stop(self) -> StopReason:
@@ -214,15 +217,12 @@ def _usage_object(window: bytes, *, last: bool) -> dict[str, Any]:
 
 def _object_end(window: bytes, begin: int) -> int:
     """The index after the brace that closes the one at `begin`; -1 when it lies outside. Usage holds no strings."""
-    depth = 0
-    for index in range(begin, len(window)):
-        byte = window[index]
-        if byte == 0x7B:
-            depth += 1
-        elif byte == 0x7D:
-            depth -= 1
-            if depth == 0:
-                return index + 1
+    depth, at = 0, begin
+    while (close := window.find(b"}", at)) >= 0:
+        depth += window.count(b"{", at, close) - 1
+        at = close + 1
+        if depth == 0:
+            return at
     return -1
 
 

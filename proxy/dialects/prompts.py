@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
+from xxhash import xxh3_64_intdigest as digest_of
 
 _IMAGE_TOKENS: Final = 1_024
 """What an image of common size costs; its base64 says nothing about that."""
@@ -16,6 +17,7 @@ _BINARY_TYPES: Final = frozenset({"image", "image_url", "input_image", "document
 _CHUNK_CHARS: Final = 2_048
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _MAX_DEPTH: Final = 8
+_HEAD_FIELDS: Final = ("tools", "system", "instructions")
 _TEXT_KEYS: Final = frozenset({"type", "text", "cache_control"})
 
 
@@ -33,23 +35,26 @@ class PromptFacts(NamedTuple):
 def facts_of(fields: Mapping[str, Any]) -> PromptFacts:
     """Measure a parsed request body of any generating route."""
     counter = _Counter()
-    head_parts: list[bytes] = []
-    for name in ("tools", "system", "instructions"):
+    head = head_bytes = 0
+    for name in _HEAD_FIELDS:
         part = fields.get(name)
         if part:
-            head_parts.append(counter.dump(_without_attribution(part) if name == "system" else part))
+            piece = counter.dump(_without_attribution(part) if name == "system" else part)
+            head, head_bytes = digest_of(piece, head), head_bytes + len(piece)
+    text_bytes = head_bytes
     messages, leading = _messages(fields)
-    dumped = [counter.dump(message) for message in messages]
-    head_parts += dumped[:leading]
-    head_bytes = sum(map(len, head_parts))
     chain: list[int] = []
     digest = 0
-    for piece in dumped:
-        digest = hash((digest, piece))
+    for index, message in enumerate(messages):
+        piece = counter.dump(message)
+        text_bytes += len(piece)
+        # The seed is what came before: one number stands for all messages up to here, the same in every process.
+        digest = digest_of(piece, digest)
         chain.append(digest)
-    head = hash(tuple(head_parts)) if head_parts else 0
-    opening = hash((head, chain[min(leading, len(chain) - 1)] if chain else 0))
-    text_bytes = sum(map(len, dumped)) + sum(map(len, head_parts[: len(head_parts) - leading]))
+        if index < leading:
+            head, head_bytes = digest_of(piece, head), head_bytes + len(piece)
+    first = chain[min(leading, len(chain) - 1)] if chain else 0
+    opening = digest_of(b"%d" % first, head)
     return PromptFacts(text_bytes, counter.binaries * _IMAGE_TOKENS, head_bytes, head, tuple(chain), opening)
 
 
@@ -75,9 +80,9 @@ class _Counter:
         kind = node.get("type")
         if isinstance(kind, str) and kind in _BINARY_TYPES:
             self.binaries += 1
-            return {"type": kind, "digest": hash(orjson.dumps(node, option=_SORTED)) & 0xFFFFFFFF}
-        if "content" not in node and "cache_control" not in node:
-            return node
+            return {"type": kind, "digest": digest_of(orjson.dumps(node, option=_SORTED)) & 0xFFFFFFFF}
+        if "cache_control" not in node and isinstance(node.get("content", ""), str):
+            return node  # plain text, as most messages are
         return {
             key: self._clean(_plain(value), depth + 1) if key == "content" else value
             for key, value in node.items()

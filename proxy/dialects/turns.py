@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from xxhash import xxh3_64_intdigest as digest_of
+
 from proxy.core.turns import Turn
 from proxy.dialects.prompts import PromptFacts, facts_of
 from proxy.dialects.session_identity import credential_digest, named_session, session_key
@@ -27,7 +29,8 @@ def turn_of(headers: Mapping[str, str], fields: Mapping[str, Any], body: bytes) 
         prompt = facts_of(fields)
     except (TypeError, ValueError, RecursionError):
         # Nested beyond measuring, or otherwise odd: the engine will judge it, by its plain size it counts here.
-        prompt = PromptFacts(len(body), 0, 0, 0, (hash(body),), hash(body))
+        whole = digest_of(body)
+        prompt = PromptFacts(len(body), 0, 0, 0, (whole,), whole)
     named = named_session(headers, fields)
     return Turn(
         session=session_key(credential_digest(headers), named, prompt.opening),
@@ -39,7 +42,7 @@ def turn_of(headers: Mapping[str, str], fields: Mapping[str, Any], body: bytes) 
         output_limit_tokens=_output_limit(fields),
         patience_s=_patience_s(headers),
         # Copies are told from equal requests only where the client says whose turn it is.
-        twin=hash(body) or 1 if named is not None else 0,
+        twin=digest_of(body) or 1 if named is not None else 0,
         is_batch=headers.get(_CLASS_HEADER, "").lower() == "batch",
     )
 

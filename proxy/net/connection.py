@@ -119,6 +119,11 @@ class ClientConnection(web.RequestHandler):
             # Idle until now: these are the first bytes of another head, not the rest of a body.
             self._head_timer = self._loop.call_later(self._headers_s, self._head_is_late)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """A body has been read: nothing to do, and the parser not to be asked again, unless reading was paused."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def pause_writing(self) -> None:
         """The client does not read fast enough."""
         super().pause_writing()

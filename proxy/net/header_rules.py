@@ -3,7 +3,7 @@
 docs/architecture.md lists the differences between what a client sends and what a backend sees; a test holds it to that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 Header = tuple[bytes, bytes]
@@ -59,17 +59,21 @@ def names_protected(headers: Iterable[Header]) -> bool:
     return not _NEVER_NAMED.isdisjoint(connection_options(headers))
 
 
-def forwarded_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
+def forwarded_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
     """The client's headers that go on to a backend, names and values byte for byte."""
-    headers = tuple(headers)
     named = connection_options(headers)
     stopped = _STOPPED | named if named else _STOPPED
-    return tuple(header for header in headers if (name := header[0].lower()) not in stopped and not _is_twin(name))
+    return tuple(
+        [
+            header
+            for header in headers
+            if (name := header[0].lower()) not in stopped and (b"_" not in name or not _is_twin(name))
+        ]
+    )
 
 
-def relayed_headers(headers: Iterable[Header], receipt: Iterable[Header]) -> list[Header]:
+def relayed_headers(headers: Sequence[Header], receipt: Iterable[Header]) -> list[Header]:
     """A backend's headers that go back to the client, and the proxy's own after them."""
-    headers = tuple(headers)
     named = connection_options(headers)
     stopped = _NOT_RELAYED | named if named else _NOT_RELAYED
     return [header for header in headers if header[0].lower() not in stopped] + list(receipt)
@@ -77,4 +81,4 @@ def relayed_headers(headers: Iterable[Header], receipt: Iterable[Header]) -> lis
 
 def _is_twin(name: bytes) -> bool:
     """Whether an underscore spelling would mean one of ours behind a lenient server (`content_length`)."""
-    return b"_" in name and name.replace(b"_", b"-") in _STOPPED
+    return name.replace(b"_", b"-") in _STOPPED

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
     GCCollector,
     Metric,
@@ -25,6 +24,7 @@ from proxy.core.gaps import GAP_BOUNDS_S
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
 from proxy.core.snapshots import FleetSnapshot
+from proxy.telemetry.counters import Counter
 from proxy.telemetry.gauges import SnapshotCollector
 from proxy.telemetry.histograms import Histogram
 
@@ -172,8 +172,10 @@ class Metrics:
             "event_loop_lag_seconds", "How late the event loop woke a timer.", [], _LAG_BOUNDS_S
         )
 
-    def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> "_CachedCounter":
-        return _CachedCounter(Counter(f"tidegate_{name}", documentation, labels, registry=self.registry))
+    def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> Counter:
+        counter = Counter(f"tidegate_{name}", documentation, labels)
+        self.registry.register(counter)
+        return counter
 
     def _histogram(self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Histogram:
         histogram = Histogram(f"tidegate_{name}", documentation, labels, bounds)
@@ -226,20 +228,6 @@ def _how_waiting_ended(finished: FinishedRequest) -> str:
 _to_text: Callable[[CollectorRegistry], bytes] = generate_latest
 _to_openmetrics: Callable[[CollectorRegistry], bytes] = openmetrics.generate_latest
 _PLAIN_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class _CachedCounter:
-    """A counter that looks up its children itself: `labels()` validates and locks at each call."""
-
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
-        self._children: dict[tuple[str, ...], Counter] = {}
-
-    def inc(self, *labels: str, by: float = 1) -> None:
-        child = self._children.get(labels)
-        if child is None:
-            child = self._children[labels] = self._counter.labels(*labels)
-        child.inc(by)
 
 
 class _DroppedLines(Collector):
