@@ -3,7 +3,7 @@
 Between looking at the room and taking it nothing else can run, because nothing in here waits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate.engine_room import EngineRoom
-from proxy.gate.fitting import Fitting
+from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.lessons import Lessons
 from proxy.gate.placement import Placement
 from proxy.policy import limit as limits
@@ -130,7 +130,7 @@ class Gate:
             waiting.replaced = older
             waiting.stamp = min(waiting.stamp, older.stamp)
             self._count("resends")
-        self.lessons.lift(waiting.fairness_key, (other.fairness_key for other in self.queue))
+        self.lessons.lift(waiting.fairness_key, self.queue.keys)
         self.queue.add(waiting)
         return waiting
 
@@ -144,7 +144,9 @@ class Gate:
             self._count("tickets_redeemed")
         session.stamp = None
 
-    def pump(self, now: float, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> list[Placement]:
+    def pump(
+        self, now: float, only: Collection[str] | None = None, *, arrival: Waiting | None = None
+    ) -> list[Placement]:
         """Start every waiting request that may start now.
 
         Args:
@@ -154,15 +156,17 @@ class Gate:
         """
         if not len(self.queue):
             return []
-        names = set(self.rooms if only is None else only)
+        names: Collection[str] = self.rooms if only is None else only
+        if len(names) > 1:
+            names = frozenset(names)
         placed: list[Placement] = []
         if arrival is not None:
             if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
                 self._try(arrival, names, now, placed)
             elif arrival.rank is Rank.SESSION:
                 oldest = self._overdue(self.queue.of(Rank.SESSION), now)
-                taken = _wanted_by(oldest) if oldest is not None and oldest is not arrival else set()
-                self._try_session(arrival, names - taken, now, placed)
+                taken = _wanted_by(oldest) if oldest is not None and oldest is not arrival else ()
+                self._try_session(arrival, _without(names, taken), now, placed)
             if placed or arrival.rank is not Rank.BATCH:
                 return placed
         for waiting in self.queue.of(Rank.RESIDENT) + self.queue.of(Rank.CONTROL):
@@ -173,10 +177,12 @@ class Gate:
             entries = self.queue.of(rank)
             taken = self._try_overdue(entries, names, now, placed)
             for waiting in sorted(entries, key=lambda entry: self.lessons.order(entry, now)):
-                self._try_session(waiting, names - taken, now, placed)
+                self._try_session(waiting, _without(names, taken), now, placed)
         return placed
 
-    def _try_overdue(self, entries: list[Waiting], names: set[str], now: float, placed: list[Placement]) -> set[str]:
+    def _try_overdue(
+        self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
+    ) -> Collection[str]:
         """Whoever has waited longest goes first once it has waited a minute.
 
         Returns:
@@ -184,9 +190,9 @@ class Gate:
         """
         oldest = self._overdue(entries, now)
         if oldest is None:
-            return set()
+            return ()
         entries.remove(oldest)
-        return set() if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
+        return () if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
 
     def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
         oldest = min(entries, key=lambda entry: entry.stamp, default=None)
@@ -326,15 +332,15 @@ class Gate:
 
     # -- inside
 
-    def _try(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> None:
+    def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
         if waiting.rank is Rank.CONTROL:
             for name in self._fitting.roomiest(waiting, names, now):
-                if self._fitting.fits_control(waiting, name):
-                    self._place(waiting, name, "control", now, placed)
+                if took := self._fitting.fits_control(waiting, name):
+                    self._place(waiting, "control", took, now, placed)
                     return
-                if self._fitting.fits_set(waiting, name, now):
-                    self._place(waiting, name, "new", now, placed)
+                if took := self._fitting.fits_set(waiting, name, now):
+                    self._place(waiting, "new", took, now, placed)
                     return
             return
         session = waiting.session
@@ -344,50 +350,51 @@ class Gate:
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
-        if session.home in names and self._fitting.fits_running(waiting, session.home, now):
-            self._place(waiting, session.home, "resident", now, placed)
+        if session.home in names and (took := self._fitting.fits_running(waiting, session.home, now)):
+            self._place(waiting, "resident", took, now, placed)
 
-    def _try_session(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> bool:
+    def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
         """A session that is new or out; says whether it was placed."""
         session = waiting.session
         if session.residency is Residency.IN and session.home in waiting.candidates:
             # Another turn of it was admitted meanwhile.
-            if session.home not in names or not self._fitting.fits_running(waiting, session.home, now):
+            if session.home not in names or not (took := self._fitting.fits_running(waiting, session.home, now)):
                 return False
-            self._place(waiting, session.home, "resident", now, placed)
+            self._place(waiting, "resident", took, now, placed)
             return True
         for name in self._fitting.roomiest(waiting, names, now):
-            if self._fitting.fits_set(waiting, name, now):
+            if took := self._fitting.fits_set(waiting, name, now):
                 admission = "new" if session.residency is Residency.NEW else "returning"
-                self._place(waiting, name, admission, now, placed)
+                self._place(waiting, admission, took, now, placed)
                 return True
         return False
 
-    def _place(self, waiting: Waiting, name: str, admission: str, now: float, placed: list[Placement]) -> None:
+    def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
         """Take the room. Everything that was looked at is still true: nothing ran in between."""
-        room, session, turn = self.rooms[name], waiting.session, waiting.turn
+        name, session = took.backend, waiting.session
+        room = self.rooms[name]
+        ledger = room.ledger
+        is_known = ledger.capacity is not None
         self.queue.remove(waiting)
         self.lessons.begin(waiting.fairness_key)
         is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
-        expected, uncached = self._fitting.expected(waiting, name), self._fitting.uncached(waiting, name)
         placement = Placement(
             id=waiting.id,
             backend=name,
             waiting=waiting,
-            admission=admission if room.capacity is not None else "unlimited",
-            expected_tokens=expected,
+            admission=admission if is_known else "unlimited",
+            expected_tokens=took.expected_tokens,
             placed_at=now,
-            was_alone=room.ledger.uncached_tokens == 0,
-            uncached_tokens=uncached,
+            was_alone=ledger.uncached_tokens == 0,
+            uncached_tokens=took.uncached_tokens,
             would_wait=waiting.would_wait,
         )
-        if room.capacity is not None:
-            need, head_tokens = self._fitting.need(waiting, name)
-            private = need - room.ledger.new_head_blocks(turn.head, head_tokens)
+        if is_known:
             if not is_apart:
-                placement.was_cached = room.ledger.evict(session) > 0 or session.inflight > 0
-            hold = Hold(session, turn.head, waiting.prompt_tokens, uncached, private, now)
-            room.ledger.take(waiting.id, hold, head_tokens)
+                placement.was_cached = ledger.evict(session) > 0 or session.inflight > 0
+            private = took.private_blocks
+            hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
+            ledger.take(waiting.id, hold, took.head_tokens)
             if waiting.rank is Rank.CONTROL:
                 placement.control_blocks = private
                 room.control_blocks += private
@@ -397,7 +404,7 @@ class Gate:
         else:
             session.inflight += 1
         # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
-        if not is_apart and room.capacity is not None:
+        if not is_apart and is_known:
             if session.residency is not Residency.IN or session.home != name:
                 self._leave_home(session)
                 session.segment_at = now
@@ -443,7 +450,11 @@ class Gate:
         self.counters[name] = self.counters.get(name, 0) + 1
 
 
-def _wanted_by(waiting: Waiting) -> set[str]:
+def _wanted_by(waiting: Waiting) -> Collection[str]:
     """Where a session wants to go: home, or wherever it may."""
     home = waiting.session.home
-    return set(waiting.candidates) if home is None or home not in waiting.candidates else {home}
+    return waiting.candidates if home is None or home not in waiting.candidates else (home,)
+
+
+def _without(names: Collection[str], taken: Collection[str]) -> Collection[str]:
+    return frozenset(names).difference(taken) if taken else names

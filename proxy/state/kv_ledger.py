@@ -57,6 +57,7 @@ class KvLedger:
         self.head_blocks = 0.0
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
+        self._running_head_blocks = 0.0
         self._idle: OrderedDict[Session, tuple[float, int]] = OrderedDict()
         self._heads: dict[int, _Head] = {}
 
@@ -94,7 +95,8 @@ class KvLedger:
 
     def pinned_head_blocks(self, head: int = 0) -> float:
         """Blocks of the heads that running turns use, and of this one."""
-        return sum(known.blocks for name, known in self._heads.items() if known.running or name == head)
+        known = self._heads.get(head)
+        return self._running_head_blocks + (known.blocks if known is not None and not known.running else 0.0)
 
     def freed_by(self, sessions: Iterable[Session]) -> Iterator[tuple[Session, float]]:
         """Walk idle sessions as if each in turn were evicted.
@@ -124,13 +126,16 @@ class KvLedger:
         if known is not None and self.capacity is not None:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
             self.head_blocks += blocks - known.blocks
+            self._running_head_blocks += blocks - known.blocks if known.running else 0.0
             known.blocks = blocks
 
     def take(self, hold_id: int, hold: Hold, head_tokens: int) -> None:
         """A turn goes to the backend."""
-        self._use_head(hold.head, head_tokens)
         if hold.head:
-            self._heads[hold.head].running += 1
+            known = self._use_head(hold.head, head_tokens)
+            if not known.running:
+                self._running_head_blocks += known.blocks
+            known.running += 1
         self.holds[hold_id] = hold
         self.pinned_blocks += hold.blocks
         self.uncached_tokens += hold.uncached_tokens
@@ -172,10 +177,13 @@ class KvLedger:
         self.pinned_blocks -= hold.blocks
         self.uncached_tokens -= hold.uncached_tokens
         if hold.head:
-            self._heads[hold.head].running -= 1
-        self._leave_head(hold.head)
+            known = self._heads[hold.head]
+            known.running -= 1
+            if not known.running:
+                self._running_head_blocks -= known.blocks
+            self._leave_head(hold.head)
         if not self.holds:
-            self.pinned_blocks = 0.0  # sums of floats drift; an empty ledger is exactly empty
+            self.pinned_blocks = self._running_head_blocks = 0.0  # sums of floats drift; nothing is exactly nothing
         return hold
 
     def rest(self, session: Session, blocks: float, head: int, head_tokens: int) -> None:
@@ -184,7 +192,8 @@ class KvLedger:
         Whether it keeps its place (`Residency.IN`) or not, they lie there until everything older is gone.
         """
         self.evict(session)
-        self._use_head(head, head_tokens)
+        if head:
+            self._use_head(head, head_tokens)
         self._idle[session] = (blocks, head)
         self.idle_blocks += blocks
 
@@ -195,7 +204,8 @@ class KvLedger:
             return 0.0
         blocks, head = entry
         self.idle_blocks -= blocks
-        self._leave_head(head)
+        if head:
+            self._leave_head(head)
         if not self._idle:
             self.idle_blocks = 0.0
         return blocks
@@ -220,19 +230,16 @@ class KvLedger:
             self.evict(session)
         return gone
 
-    def _use_head(self, head: int, head_tokens: int) -> None:
-        if not head:
-            return
+    def _use_head(self, head: int, head_tokens: int) -> _Head:
         known = self._heads.get(head)
         if known is None:
             known = self._heads[head] = _Head(self.shared_blocks(head, head_tokens))
             self.head_blocks += known.blocks
         known.users += 1
+        return known
 
     def _leave_head(self, head: int) -> None:
-        known = self._heads.get(head)
-        if known is None:
-            return
+        known = self._heads[head]
         known.users -= 1
         if known.users == 0:
             self.head_blocks -= known.blocks
