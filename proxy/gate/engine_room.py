@@ -72,7 +72,7 @@ class EngineRoom:
 
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
         if age_s is None or age_s > _FOREIGN_FRESH_S:
@@ -81,7 +81,7 @@ class EngineRoom:
 
     def growth_blocks(self, requests: int) -> float:
         """What the answers of so many running turns may still add."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         tokens = sizing.growth_tokens(requests, self.output)
         # Half a block a turn is lost to rounding besides.
@@ -89,19 +89,13 @@ class EngineRoom:
 
     def turn_growth_blocks(self) -> float:
         """What one resident's context will have grown by when it comes back, answer and tool result."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         return capacity.alpha * _TURNS_AHEAD * self.turn_growth_tokens / capacity.block_tokens
 
     def note_turn_growth(self, tokens: int) -> None:
         """A session's context grew by so much from one turn to the next."""
         self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
-
-    def need_blocks(self, prompt_tokens: int, head: int, head_tokens: int) -> float:
-        """What a turn would add to the ledger, its answer apart."""
-        ledger = self.ledger
-        private = ledger.private_blocks(prompt_tokens, head, head_tokens, is_running=True)
-        return private + ledger.new_head_blocks(head, head_tokens)
 
     def headroom_blocks(self, now: float) -> float:
         """Blocks that a new session could take."""
@@ -127,9 +121,9 @@ class EngineRoom:
             head: what it shares with others.
             waited_s: for how long it has waited.
         """
-        if self.capacity is None:
-            return True
         ledger = self.ledger
+        if ledger.capacity is None:
+            return True
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
@@ -140,7 +134,8 @@ class EngineRoom:
         is_patient = ledger.holds and waited_s < _PATIENCE_S
         if over > 0 and is_patient and self._reclaimable_blocks(over, session, now) < over:
             return False  # some running answer ends soon; a pushed out session would pay for its whole prompt
-        self._give_away(over, session)
+        if over > 0:
+            self._give_away(over, session)
         return True
 
     def fits_set(
@@ -165,9 +160,9 @@ class EngineRoom:
             waited_s: for how long it has waited.
             slack: share of the limit that may be borrowed from idle sessions, never from running ones.
         """
-        if self.capacity is None:
-            return True
         ledger = self.ledger
+        if ledger.capacity is None:
+            return True
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
@@ -187,7 +182,8 @@ class EngineRoom:
         # When nobody runs and nobody has a lease there is room, whatever the books say of shared heads.
         if is_short and (ledger.holds or self._has_residents_but(session, now)):
             return False
-        self._give_away(over, session, growth_each)
+        if over > 0:
+            self._give_away(over, session, growth_each)
         return True
 
     def fits_control(self, need: float) -> bool:
@@ -213,7 +209,7 @@ class EngineRoom:
 
     def overfill(self, session: Session, need: float) -> None:
         """A turn goes in without room: book as gone what the engine will give away for it."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         over = self.ledger.used_blocks - self.ledger.idle_of(session) + need - capacity.total_blocks
         self._give_away(over, session)
@@ -229,7 +225,7 @@ class EngineRoom:
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
 
     def _lease_s(self, session: Session) -> float:
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         if session.turns == 1 and self.odds.is_one_shot(session.is_named):
             return 0.0

@@ -114,11 +114,14 @@ class Fitting:
         head, prompt_tokens = waiting.turn.head, waiting.prompt_tokens
         if ledger.capacity is None:
             return Footprint(name, 0.0, 0.0, 0, 0, prompt_tokens)
-        head_tokens = self._lessons.head_tokens(waiting)
+        head_tokens = self._lessons.head_tokens(waiting) if head else 0
         private = ledger.private_blocks(prompt_tokens, head, head_tokens, is_running=True)
-        expected = self._expected(waiting, name, ledger)
-        cached = expected or (head_tokens if ledger.knows_head(head) else 0)
-        new_head = ledger.new_head_blocks(head, head_tokens)
+        cached = expected = self._expected(waiting, name, ledger)
+        new_head = 0.0
+        if head and not ledger.knows_head(head):
+            new_head = ledger.shared_blocks(head, head_tokens)
+        elif not expected:
+            cached = head_tokens
         return Footprint(name, private, new_head, head_tokens, expected, max(0, prompt_tokens - cached))
 
     def _after(self, waiting: Waiting, name: str, took: Footprint) -> Footprint:

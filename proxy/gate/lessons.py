@@ -61,10 +61,7 @@ class Lessons:
         turn, session = waiting.turn, waiting.session
         if turn.is_batch:
             return Rank.BATCH
-        is_small = waiting.prompt_tokens <= _CONTROL_TOKENS
-        limit_tokens = turn.output_limit_tokens
-        is_brief = limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4
-        if is_small and (waiting.is_side or (is_brief and len(turn.chain) <= 1 and session.residency is Residency.NEW)):
+        if waiting.prompt_tokens <= _CONTROL_TOKENS and (waiting.is_side or _is_one_shot(turn, session)):
             return Rank.CONTROL
         if session.residency is Residency.IN and session.home in waiting.candidates:
             return Rank.RESIDENT
@@ -162,3 +159,10 @@ class Lessons:
         if known is None:
             known = self._models[model] = ModelCalibration()
         return known
+
+
+def _is_one_shot(turn: Turn, session: Session) -> bool:
+    """Whether a turn looks like the only one of its session: one message, and a small cap on the answer."""
+    limit_tokens = turn.output_limit_tokens
+    is_first = session.residency is Residency.NEW and len(turn.chain) <= 1
+    return is_first and limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4

@@ -58,6 +58,7 @@ class KvLedger:
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
         self._running_head_blocks = 0.0
+        self._uncached: dict[int, Hold] = {}
         self._idle: OrderedDict[Session, tuple[float, int]] = OrderedDict()
         self._heads: dict[int, _Head] = {}
 
@@ -75,28 +76,30 @@ class KvLedger:
         """Blocks of a context without the head that it shares."""
         capacity = self.capacity
         assert capacity is not None
-        blocks = capacity.blocks_for(context_tokens) - (0.0 if is_running else capacity.beta_blocks)
-        return max(1.0, blocks - self.shared_blocks(head, head_tokens))
+        blocks = capacity.blocks_for(context_tokens)
+        if not is_running:
+            blocks -= capacity.beta_blocks
+        if head:
+            blocks -= self.shared_blocks(head, head_tokens)
+        return max(1.0, blocks)
 
     def shared_blocks(self, head: int, head_tokens: int) -> float:
         """Blocks of a head: what it is booked at, or what it would be booked at."""
-        if not head:
-            return 0.0
         known = self._heads.get(head)
         if known is not None:
             return known.blocks
+        if not head:
+            return 0.0
         capacity = self.capacity
         assert capacity is not None
         return capacity.alpha * (head_tokens // capacity.block_tokens)
 
-    def new_head_blocks(self, head: int, head_tokens: int) -> float:
-        """What booking this head would add: nothing when another session uses it already."""
-        return 0.0 if not head or head in self._heads else self.shared_blocks(head, head_tokens)
-
     def pinned_head_blocks(self, head: int = 0) -> float:
         """Blocks of the heads that running turns use, and of this one."""
         known = self._heads.get(head)
-        return self._running_head_blocks + (known.blocks if known is not None and not known.running else 0.0)
+        if known is None or known.running:
+            return self._running_head_blocks
+        return self._running_head_blocks + known.blocks
 
     def freed_by(self, sessions: Iterable[Session]) -> Iterator[tuple[Session, float]]:
         """Walk idle sessions as if each in turn were evicted.
@@ -138,7 +141,9 @@ class KvLedger:
             known.running += 1
         self.holds[hold_id] = hold
         self.pinned_blocks += hold.blocks
-        self.uncached_tokens += hold.uncached_tokens
+        if hold.uncached_tokens:
+            self._uncached[hold_id] = hold
+            self.uncached_tokens += hold.uncached_tokens
 
     def grow(self, hold_id: int, context_tokens: int, blocks: float) -> None:
         """A running turn is larger now: its answer grew, or the engine counted its prompt."""
@@ -149,7 +154,7 @@ class KvLedger:
 
     def computed(self, hold_id: int) -> None:
         """A turn's prompt is computed: its first token has passed."""
-        hold = self.holds.get(hold_id)
+        hold = self._uncached.pop(hold_id, None)
         if hold is not None:
             self.uncached_tokens -= hold.uncached_tokens
             hold.uncached_tokens = 0
@@ -164,9 +169,11 @@ class KvLedger:
         if not self.uncached_tokens:
             return 0
         behind_s = 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
-        for hold_id, hold in self.holds.items():
-            if hold.uncached_tokens and now - hold.sent_at > behind_s:
-                self.computed(hold_id)
+        while self._uncached:
+            hold_id, oldest = next(iter(self._uncached.items()))
+            if now - oldest.sent_at <= behind_s:
+                break
+            self.computed(hold_id)
         return self.uncached_tokens
 
     def give_back(self, hold_id: int) -> Hold | None:
@@ -174,8 +181,8 @@ class KvLedger:
         hold = self.holds.pop(hold_id, None)
         if hold is None:
             return None
+        self.computed(hold_id)
         self.pinned_blocks -= hold.blocks
-        self.uncached_tokens -= hold.uncached_tokens
         if hold.head:
             known = self._heads[hold.head]
             known.running -= 1

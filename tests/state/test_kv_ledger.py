@@ -82,9 +82,9 @@ def test_a_shared_head_is_counted_once_and_goes_with_its_last_user():
     ledger = ledger_of()
     a, b = session_of("a"), session_of("b")
 
-    assert ledger.new_head_blocks(7, HEAD_TOKENS) == 20
+    assert ledger.shared_blocks(7, HEAD_TOKENS) == 20
+    assert not ledger.knows_head(7)
     ledger.take(1, hold_of(a, 5, head=7), HEAD_TOKENS)
-    assert ledger.new_head_blocks(7, HEAD_TOKENS) == 0
     assert ledger.knows_head(7)
     ledger.rest(b, 5.0, 7, HEAD_TOKENS)
     assert ledger.used_blocks == 30
