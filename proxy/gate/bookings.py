@@ -85,6 +85,7 @@ class Bookings:
         room.inflight += 1
         if is_apart:
             session.asides += 1
+            self.come_back(session)
         else:
             session.inflight += 1
         # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
@@ -94,6 +95,11 @@ class Bookings:
                 session.segment_at = now
             session.residency, session.home = Residency.IN, name
         return placement
+
+    def come_back(self, session: Session) -> None:
+        """A turn of it waits or runs: it does not lose its place by that, though its lease may be over."""
+        if session.home is not None:
+            self._rooms[session.home].ledger.idle.come_back(session)
 
     def leave_home(self, session: Session) -> None:
         """What lies idle of a session is not counted any more: it is forgotten, or goes elsewhere."""
@@ -172,7 +178,7 @@ class Bookings:
             segment_s = now - session.segment_at
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             if segment_s > queueing.slice_s(self._target_wait_s, residents, waiting):
-                session.residency = Residency.OUT
+                room.ledger.idle.give_up_place(session)
                 self._note_release(hold.blocks, now)
                 self._counters["segments_ended"] += 1
 

@@ -130,6 +130,8 @@ class Gate:
             self.counters["resends"] += 1
         self.lessons.lift(waiting.fairness_key, self.queue.keys)
         self.queue.add(waiting)
+        if waiting.rank is Rank.RESIDENT:
+            self._bookings.come_back(session)
         return waiting
 
     def _take_ticket(self, waiting: Waiting, now: float) -> None:
