@@ -406,5 +406,5 @@ async def test_a_storm_ends_with_nothing_left():
     assert failed == []
     assert served
     assert story.is_empty()
-    assert all(session.inflight == session.waiting == 0 for session, _ in story.gate.sessions._sessions.values())
+    assert all(session.inflight == session.waiting == 0 for session in story.gate.sessions._sessions.values())
     story.room.close()

@@ -64,6 +64,8 @@ class EngineRoom:
         self.control_blocks = 0.0
         self.ghost_misses = 0
         self.turn_growth_tokens = 0.0
+        self._lease_end: float | None = None
+        self._lease_end_seen: tuple[int, float | None] | None = None
 
     @property
     def capacity(self) -> KvCapacity | None:
@@ -72,7 +74,7 @@ class EngineRoom:
 
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
         if age_s is None or age_s > _FOREIGN_FRESH_S:
@@ -81,7 +83,7 @@ class EngineRoom:
 
     def growth_blocks(self, requests: int) -> float:
         """What the answers of so many running turns may still add."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         tokens = sizing.growth_tokens(requests, self.output)
         # Half a block a turn is lost to rounding besides.
@@ -89,19 +91,13 @@ class EngineRoom:
 
     def turn_growth_blocks(self) -> float:
         """What one resident's context will have grown by when it comes back, answer and tool result."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         return capacity.alpha * _TURNS_AHEAD * self.turn_growth_tokens / capacity.block_tokens
 
     def note_turn_growth(self, tokens: int) -> None:
         """A session's context grew by so much from one turn to the next."""
         self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
-
-    def need_blocks(self, prompt_tokens: int, head: int, head_tokens: int) -> float:
-        """What a turn would add to the ledger, its answer apart."""
-        ledger = self.ledger
-        private = ledger.private_blocks(prompt_tokens, head, head_tokens, is_running=True)
-        return private + ledger.new_head_blocks(head, head_tokens)
 
     def headroom_blocks(self, now: float) -> float:
         """Blocks that a new session could take."""
@@ -127,9 +123,9 @@ class EngineRoom:
             head: what it shares with others.
             waited_s: for how long it has waited.
         """
-        if self.capacity is None:
-            return True
         ledger = self.ledger
+        if ledger.capacity is None:
+            return True
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
@@ -140,7 +136,8 @@ class EngineRoom:
         is_patient = ledger.holds and waited_s < _PATIENCE_S
         if over > 0 and is_patient and self._reclaimable_blocks(over, session, now) < over:
             return False  # some running answer ends soon; a pushed out session would pay for its whole prompt
-        self._give_away(over, session)
+        if over > 0:
+            self._give_away(over, session)
         return True
 
     def fits_set(
@@ -165,9 +162,9 @@ class EngineRoom:
             waited_s: for how long it has waited.
             slack: share of the limit that may be borrowed from idle sessions, never from running ones.
         """
-        if self.capacity is None:
-            return True
         ledger = self.ledger
+        if ledger.capacity is None:
+            return True
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
@@ -187,7 +184,8 @@ class EngineRoom:
         # When nobody runs and nobody has a lease there is room, whatever the books say of shared heads.
         if is_short and (ledger.holds or self._has_residents_but(session, now)):
             return False
-        self._give_away(over, session, growth_each)
+        if over > 0:
+            self._give_away(over, session, growth_each)
         return True
 
     def fits_control(self, need: float) -> bool:
@@ -206,14 +204,28 @@ class EngineRoom:
 
     def next_lease_end(self, now: float) -> float | None:
         """When the next lease that still runs is over, so that somebody may look again."""
-        for idle, _ in self.ledger.longest_idle_first():
+        # Leases change a little with what is learned; reports come often enough to look again for that.
+        seen = (self.ledger.idle.changes, self.report_at)
+        if seen != self._lease_end_seen or (self._lease_end is not None and self._lease_end <= now):
+            self._let_go(now)
+            self._lease_end_seen, self._lease_end = seen, self._find_lease_end(now)
+        return self._lease_end
+
+    def _find_lease_end(self, now: float) -> float | None:
+        for idle in self.ledger.idle.kept():
             if idle.residency is Residency.IN and (end := idle.idle_since + self._lease_s(idle)) > now:
                 return end
         return None
 
+    def _let_go(self, now: float) -> None:
+        """See which leases are over, as far as the first that is not."""
+        idle = self.ledger.idle
+        while (first := idle.first_kept()) is not None and not self._keeps_place(first, now):
+            self.ledger.let_go()
+
     def overfill(self, session: Session, need: float) -> None:
         """A turn goes in without room: book as gone what the engine will give away for it."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         over = self.ledger.used_blocks - self.ledger.idle_of(session) + need - capacity.total_blocks
         self._give_away(over, session)
@@ -229,7 +241,7 @@ class EngineRoom:
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
 
     def _lease_s(self, session: Session) -> float:
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         if session.turns == 1 and self.odds.is_one_shot(session.is_named):
             return 0.0
@@ -243,17 +255,30 @@ class EngineRoom:
         return not session.has_come_back and now - session.idle_since > self._lease_s(session)
 
     def _has_residents_but(self, session: Session, now: float) -> bool:
-        return any(self._keeps_place(idle, session, now) for idle, _ in self.ledger.longest_idle_first())
+        self._let_go(now)
+        idle = self.ledger.idle
+        kept = (self._keeps_place(one, now) for one in idle.kept() if one is not session)
+        return idle.has_returned(session) or any(kept)
 
-    def _keeps_place(self, idle: Session, but: Session, now: float) -> bool:
-        return idle is not but and idle.residency is Residency.IN and not self._is_lease_over(idle, now)
+    def _keeps_place(self, idle: Session, now: float) -> bool:
+        return idle.residency is Residency.IN and not self._is_lease_over(idle, now)
 
     def _reclaimable_blocks(self, enough: float, but: Session, now: float, growth_each: float = 0.0) -> float:
-        """Blocks that the engine would give away before the first lease that still runs, and what was kept for them."""
-        order = [idle for idle, _ in self.ledger.longest_idle_first() if idle is not but]
-        blocks = 0.0
-        for session, held in self.ledger.freed_by(order):
-            if self._keeps_place(session, but, now):
+        """Blocks that the engine would give away before the first lease that still runs, and what was kept for them.
+
+        More than enough may be there than is told.
+        """
+        self._let_go(now)
+        ledger, idle = self.ledger, self.ledger.idle
+        if idle.has_returned(but):
+            blocks, behind = 0.0, ledger.freed_by(one for one, _ in idle if one is not but)
+        else:
+            blocks = ledger.over_blocks(but, growth_each)
+            if blocks >= enough or idle.first_kept() is not but:
+                return blocks
+            behind = ledger.freed_by(idle.kept(skip=1), after_over=True)
+        for session, held in behind:
+            if self._keeps_place(session, now):
                 break
             blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
             if blocks >= enough:
@@ -262,17 +287,12 @@ class EngineRoom:
 
     def _give_away(self, over: float, but: Session, growth_each: float = 0.0) -> None:
         """Book as gone what the engine gives away first, until enough is free: it asks nobody whose lease runs."""
-        if over <= 0:
-            return
-        for session, blocks in list(self.ledger.longest_idle_first()):
-            if over <= 0:
-                break
-            if session is not but:
-                heads = self.ledger.head_blocks
-                self.ledger.evict(session)
-                over -= blocks + heads - self.ledger.head_blocks
-                over -= growth_each if session.residency is Residency.IN else 0.0
-                session.residency = Residency.OUT
+        ledger = self.ledger
+        while over > 0 and (session := next((one for one, _ in ledger.idle if one is not but), None)) is not None:
+            heads = ledger.head_blocks
+            over -= ledger.evict(session) + heads - ledger.head_blocks
+            over -= growth_each if session.residency is Residency.IN else 0.0
+            session.residency = Residency.OUT
 
     def __repr__(self) -> str:
         return f"<EngineRoom theta {self.limit.theta:.2f}, {self.ledger!r}>"

@@ -4,6 +4,7 @@ Written by the gate when turns end; read when estimating. Bounded by models (the
 """
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
@@ -22,11 +23,32 @@ _ENOUGH_BYTES: Final = 2_000
 """A prompt shorter than this is mostly template."""
 
 
+class _Window:
+    """The latest so many numbers, kept sorted as well: one is learned with every turn, and a quantile read of all."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._latest: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def add(self, number: float) -> None:
+        if len(self._latest) == self._length:
+            del self._sorted[bisect_left(self._sorted, self._latest.popleft())]
+        self._latest.append(number)
+        insort(self._sorted, number)
+
+    def quantile(self, share: float) -> float:
+        return self._sorted[int(share * (len(self._sorted) - 1))]
+
+
 class ModelCalibration:
     """One model's text and answers. Bounded: a window of 64 ratios."""
 
     def __init__(self) -> None:
-        self._ratios: deque[float] = deque(maxlen=_WINDOW)
+        self._ratios = _Window(_WINDOW)
         self._bytes_per_token = START_BYTES_PER_TOKEN
         self._answers = 0
         self._mean = OutputStats().mean_tokens
@@ -49,9 +71,8 @@ class ModelCalibration:
         ratio = text_bytes / prompt_tokens
         if not _MIN_BYTES_PER_TOKEN <= ratio <= _MAX_BYTES_PER_TOKEN:
             return
-        self._ratios.append(ratio)
-        ordered = sorted(self._ratios)
-        self._bytes_per_token = ordered[int(_SAFE_QUANTILE * (len(ordered) - 1))]
+        self._ratios.add(ratio)
+        self._bytes_per_token = self._ratios.quantile(_SAFE_QUANTILE)
 
     def on_answer(self, completion_tokens: int) -> None:
         """An answer was complete."""
@@ -73,15 +94,15 @@ class ReturnGaps:
     _QUANTILE: Final = 0.95
 
     def __init__(self) -> None:
-        self._gaps: dict[StopReason, deque[float]] = {stop: deque(maxlen=256) for stop in StopReason}
+        self._gaps = {stop: _Window(256) for stop in StopReason}
         self._usual: dict[StopReason, float | None] = dict.fromkeys(StopReason)
 
     def on_return(self, stop: StopReason, gap_s: float) -> None:
         """A session came back after so long."""
         gaps = self._gaps[stop]
-        gaps.append(gap_s)
+        gaps.add(gap_s)
         if len(gaps) >= self._ENOUGH:
-            self._usual[stop] = sorted(gaps)[int(self._QUANTILE * (len(gaps) - 1))]
+            self._usual[stop] = gaps.quantile(self._QUANTILE)
 
     def usual_s(self, stop: StopReason) -> float | None:
         """Within this time nineteen of twenty of those that come back are back; None until enough were seen."""

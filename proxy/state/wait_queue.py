@@ -49,17 +49,23 @@ class Waiting:
 
 
 class WaitQueue:
-    """Waiting requests by rank, each rank in order of arrival."""
+    """Waiting requests by rank, each rank in order of arrival.
+
+    Attributes:
+        keys: how many wait of each fairness key; those that have none are not in it.
+    """
 
     def __init__(self, *, capacity: int = MAX_WAITING, capacity_bytes: int = MAX_BODY_BYTES) -> None:
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._by_rank: dict[Rank, dict[int, Waiting]] = {rank: {} for rank in Rank}
         self._twins: dict[tuple[object, int], Waiting] = {}
+        self._entries = 0
+        self.keys: dict[str, int] = {}
         self.body_bytes = 0
 
     def __len__(self) -> int:
-        return sum(len(entries) for entries in self._by_rank.values())
+        return self._entries
 
     def has_room(self, body_bytes: int) -> bool:
         """Whether another request may wait."""
@@ -77,6 +83,8 @@ class WaitQueue:
     def add(self, waiting: Waiting) -> None:
         """A request begins to wait."""
         self._by_rank[waiting.rank][waiting.id] = waiting
+        self._entries += 1
+        self.keys[waiting.fairness_key] = self.keys.get(waiting.fairness_key, 0) + 1
         self.body_bytes += waiting.body_bytes
         waiting.session.waiting += 1
         waiting.session.waiting_as_resident += waiting.rank is Rank.RESIDENT
@@ -87,12 +95,19 @@ class WaitQueue:
         """A request waits no more; says whether it did."""
         if self._by_rank[waiting.rank].pop(waiting.id, None) is None:
             return False
+        self._entries -= 1
+        left = self.keys[waiting.fairness_key] - 1
+        if left:
+            self.keys[waiting.fairness_key] = left
+        else:
+            del self.keys[waiting.fairness_key]
         self.body_bytes -= waiting.body_bytes
         waiting.session.waiting -= 1
         waiting.session.waiting_as_resident -= waiting.rank is Rank.RESIDENT
-        key = (waiting.turn.session, waiting.turn.twin)
-        if self._twins.get(key) is waiting:
-            del self._twins[key]
+        if waiting.turn.twin:
+            key = (waiting.turn.session, waiting.turn.twin)
+            if self._twins.get(key) is waiting:
+                del self._twins[key]
         return True
 
     def of(self, rank: Rank) -> list[Waiting]:

@@ -106,7 +106,7 @@ def test_who_is_out_keeps_no_lease():
     """Its blocks are the first to be taken."""
     room = room_of()
     out = resting(room, "out", 60)
-    out.residency = Residency.OUT
+    room.ledger.idle.give_up_place(out)
 
     assert room.fits_set(session_of("new", turns=0), 60, 0, NOW + 1)
     assert room.ledger.idle_blocks == 0
@@ -116,7 +116,7 @@ def test_what_lies_there_of_a_session_is_not_needed_twice():
     """A returning session that was pushed out of its place, though not yet of the cache."""
     room = room_of()
     mine = resting(room, "mine", 60)
-    mine.residency = Residency.OUT
+    room.ledger.idle.give_up_place(mine)
 
     assert room.fits_set(mine, 61, 0, NOW + 1)
     assert room.ledger.idle_of(mine) == 60
