@@ -22,6 +22,15 @@ _TICKET_RETRY_S: Final = 1
 """After a full hold the ticket keeps the place: come back at once."""
 
 
+class _SentAway(Exception):  # noqa: N818 - an answer, on its way to whoever waits for the future
+    """Its request has left the queue and is to be refused."""
+
+    def __init__(self, message: str, retry_s: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_s = retry_s
+
+
 class WaitingRoom:
     """Requests that are not placed yet.
 
@@ -44,14 +53,17 @@ class WaitingRoom:
         """Wait until a backend has room.
 
         Raises:
-            Refusal: the queue is full, the hold limit is reached, or a newer copy of the same turn took its place.
+            Refusal: the queue is full, or became so of those who have waited longer; the hold limit is reached; or a
+                newer copy of the same turn took its place.
         """
         now = self._clock()
         waiting = self.gate.arrive(
             turn, candidates, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
         )
         if waiting.replaced is not None:
-            self._refuse(waiting.replaced, view)
+            # Whoever still listens to the older copy is told.
+            message = "The same request was sent again and waits in this one's place."
+            self._send_away(waiting.replaced, _SentAway(message, _TICKET_RETRY_S))
         exchange.queue = waiting.rank.name.lower()
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
         self._futures[waiting.id] = future
@@ -59,7 +71,7 @@ class WaitingRoom:
             # A resident or a lone newcomer starts here, without a task switch.
             self.pump(waiting.candidates, arrival=waiting)
             if not future.done():
-                self._refuse_if_full(view)
+                self._send_surplus_away(waiting, now)
                 async with asyncio.timeout(waiting.deadline - now):
                     await future
             placement = future.result()
@@ -71,10 +83,8 @@ class WaitingRoom:
                 " This one keeps its place in the queue; try again now."
             )
             raise self._overloaded(view, message, _TICKET_RETRY_S) from None
-        except Refusal:
-            # Refused without having waited: only a ticket that it came with is its own again.
-            self._give_up(waiting, future, keeps_ticket=waiting.has_ticket)
-            raise
+        except _SentAway as sent:
+            raise self._overloaded(view, sent.message, sent.retry_s) from None
         except BaseException:
             self._give_up(waiting, future)
             raise
@@ -115,20 +125,30 @@ class WaitingRoom:
                     future.set_result(placement)
         self._arm(now)
 
-    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, keeps_ticket: bool = True) -> None:
-        """Leave the queue for good or with a ticket; room that was just given goes back."""
+    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]") -> None:
+        """Leave the queue with a ticket; room that was just given goes back."""
         now = self._clock()
-        if self.gate.give_up(waiting, now, keeps_ticket=keeps_ticket):
+        if self.gate.give_up(waiting, now, keeps_ticket=True):
             self.pump(waiting.candidates)
         elif future.done() and not future.cancelled() and future.exception() is None:
             self.end(future.result(), TurnEnd())
 
-    def _refuse(self, waiting: Waiting, view: RequestView) -> None:
-        """A copy of this request took its place; whoever still listens to the older one is told."""
+    def _send_surplus_away(self, arrival: Waiting, now: float) -> None:
+        """Keep the queue within its bounds after an arrival that has to wait.
+
+        Who waited already leaves with a ticket; the arrival keeps the one that it came with, if it had one.
+        """
+        for leaver in self.gate.queue.surplus(arrival):
+            self.gate.give_up(leaver, now, keeps_ticket=leaver is not arrival or arrival.has_ticket)
+            retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
+            message = f"As many requests wait for room as may. Try again in {retry_s} s."
+            self._send_away(leaver, _SentAway(message, retry_s))
+
+    def _send_away(self, waiting: Waiting, why: _SentAway) -> None:
+        """Wake a request that has left the queue, to be refused."""
         future = self._futures.get(waiting.id)
         if future is not None and not future.done():
-            message = "The same request was sent again and waits in this one's place."
-            future.set_exception(self._overloaded(view, message, _TICKET_RETRY_S))
+            future.set_exception(why)
 
     def _arm(self, now: float) -> None:
         """Look again when a lease ends, though nothing else happens."""
@@ -145,12 +165,6 @@ class WaitingRoom:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _refuse_if_full(self, view: RequestView) -> None:
-        if not self.gate.queue.is_overfull:
-            return
-        retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
-        raise self._overloaded(view, f"As many requests wait for room as may. Try again in {retry_s} s.", retry_s)
 
     def _overloaded(self, view: RequestView, message: str, retry_s: int) -> Refusal:
         # Codex takes a 429 for final and retries a 503; everybody else is the other way round or takes both.

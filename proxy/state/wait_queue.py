@@ -70,6 +70,27 @@ class WaitQueue:
         """Whether the one that came last may not stay."""
         return len(self) > self._capacity or self.body_bytes > self._capacity_bytes
 
+    def surplus(self, arrival: Waiting) -> list[Waiting]:
+        """Who may not stay, now that this one came: nobody, some who have waited for less time, or it alone.
+
+        Whoever has waited longest stays, refusals with a ticket in between counted, so that who comes back is not
+        refused for ever while newcomers take each place that comes free.
+        """
+        if not self.is_overfull:
+            return []
+        if max(self, key=_standing) is arrival:
+            return [arrival]
+        leaving: list[Waiting] = []
+        entries, body_bytes = len(self), self.body_bytes
+        for entry in sorted(self, key=_standing, reverse=True):
+            if entry is arrival:
+                break
+            leaving.append(entry)
+            entries, body_bytes = entries - 1, body_bytes - entry.body_bytes
+            if entries <= self._capacity and body_bytes <= self._capacity_bytes:
+                return leaving
+        return [arrival]
+
     def twin_of(self, turn: Turn) -> Waiting | None:
         """A waiting copy of the same turn, if there is one."""
         return self._twins.get((turn.session, turn.twin)) if turn.twin else None
@@ -109,3 +130,9 @@ class WaitQueue:
 
     def __repr__(self) -> str:
         return f"<WaitQueue { ({rank.name.lower(): len(entries) for rank, entries in self._by_rank.items()}) }>"
+
+
+def _standing(waiting: Waiting) -> tuple[bool, bool, float, int]:
+    """Whoever has the highest leaves first: batches, then the youngest; a resident's only waiting turn goes last."""
+    is_resident = waiting.rank is Rank.RESIDENT and waiting.session.waiting == 1
+    return waiting.rank is Rank.BATCH, not is_resident, waiting.stamp, waiting.id
