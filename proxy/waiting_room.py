@@ -48,6 +48,7 @@ class WaitingRoom:
         self._spread = spread
         self._futures: dict[int, asyncio.Future[Placement]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
     async def admit(self, view: RequestView, turn: Turn, candidates: Sequence[str], exchange: Exchange) -> Placement:
         """Wait until a backend has room.
@@ -151,14 +152,21 @@ class WaitingRoom:
             future.set_exception(why)
 
     def _arm(self, now: float) -> None:
-        """Look again when a lease ends, though nothing else happens."""
+        """Look again when a lease or somebody's patience ends, though nothing else happens."""
+        at = self.gate.next_event_at(now)
         if self._timer is not None:
+            if at is not None and self._timer_at <= at:
+                return  # what it was set for may be over just now, and not have been looked at on every backend
             self._timer.cancel()
             self._timer = None
-        at = self.gate.next_event_at(now)
         if at is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, at - now) + _LEASE_SLACK_S, self.pump)
+            self._timer_at = at
+            delay_s = max(0.0, at - now) + _LEASE_SLACK_S
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.pump()
 
     def close(self) -> None:
         """Stop looking."""

@@ -57,6 +57,39 @@ async def test_a_lease_that_ends_wakes_without_any_other_event():
     story.room.close()
 
 
+async def test_patience_that_ends_wakes_without_any_other_event():
+    """A resident's next turn, a running one, an idle one whose lease runs: after three seconds it starts."""
+    story = Story()
+    for session in ("one", "idle"):
+        story.end(await story.admit(session, 30), stop=StopReason.TOOL_USE)
+    running = await story.admit("running", 20)
+
+    placement = await asyncio.wait_for(story.admit("one", 55), 60)
+
+    assert story.clock() == pytest.approx(3.0, abs=0.1)
+    story.end(placement)
+    story.end(running)
+    story.room.close()
+
+
+async def test_a_time_that_has_just_come_is_not_lost_when_something_happens_elsewhere():
+    """Between the end of a lease on one backend and the timer for it, something else happens on another one."""
+    story = Story("a", "b")
+    story.end(await story.admit("resting", 60, candidates=("a",)), stop=StopReason.TOOL_USE)
+    waiting = story.waits("waiting", 75, candidates=("a",))
+    await settle()
+    at = story.gate.next_event_at(story.clock())
+    loop = asyncio.get_running_loop()
+    while not waiting.done() and at is not None and story.clock() < 40:
+        loop.call_at(at + 0.01, story.room.pump, ("b",))
+        await asyncio.sleep(at + 0.03 - story.clock())
+        at = story.gate.next_event_at(story.clock())
+
+    assert waiting.done()
+    story.end(await waiting)
+    story.room.close()
+
+
 async def test_a_full_hold_is_refused_with_a_ticket():
     """429, come back at once; who does is who it was."""
     story = Story(max_hold_s=5.0)

@@ -29,6 +29,9 @@ _PATIENCE_S: Final = 3.0
 """A resident turn waits so long for running answers to make room before it pushes a resident out. For ever, residents
 that wait hold each other up (32 agents, 32B model: 0.33 turns/s against 0.43); not at all, they push each other out.
 """
+RESIDENT_DECIDES_AFTER_S: Final = (_PATIENCE_S, _LONG_WAIT_S)
+NEWCOMER_DECIDES_AFTER_S: Final = (_LONG_WAIT_S,)
+"""After so much waiting somebody may start though nothing else has happened."""
 _TURNS_AHEAD: Final = 1.0
 """Turns' growth kept free for residents. With none, growing residents push each other out and each pays for its whole
 prompt: 12.6 turns a minute against 13.1 (16 agents, 243k tokens).

@@ -14,6 +14,7 @@ from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
 from proxy.gate.placement import Placement
+from proxy.gate.wake_ups import next_by_time_alone
 from proxy.policy import limit as limits
 from proxy.policy import queueing
 from proxy.state.kv_ledger import Hold
@@ -190,8 +191,7 @@ class Gate:
 
     def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
         oldest = min(entries, key=lambda entry: entry.stamp, default=None)
-        is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
-        return oldest if is_overdue else None
+        return oldest if oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S else None
 
     def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
@@ -318,10 +318,11 @@ class Gate:
         self._count("restarts")
 
     def next_event_at(self, now: float) -> float | None:
-        """When to pump again although nothing happened: a lease ends while somebody waits."""
+        """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
         if not len(self.queue):
             return None
         ends = [room.next_lease_end(now) for room in self.rooms.values() if room.capacity]
+        ends.append(next_by_time_alone(self.queue, self.rooms.values(), now))
         return min((end for end in ends if end is not None), default=None)
 
     # -- inside

@@ -120,6 +120,10 @@ class WaitQueue:
         """Those of a rank, in order of arrival."""
         return list(self._by_rank[rank].values())
 
+    def oldest(self, rank: Rank) -> Waiting | None:
+        """The one of a rank that came first."""
+        return next(iter(self._by_rank[rank].values()), None)
+
     def count(self, rank: Rank) -> int:
         """How many of a rank wait."""
         return len(self._by_rank[rank])
