@@ -77,7 +77,7 @@ class WaitingRoom:
                     await future
             placement = future.result()
         except TimeoutError:
-            self._give_up(waiting, future)
+            self._give_up(waiting, future, has_left=False)
             held_s = self._clock() - waiting.arrived_at
             message = (
                 f"No room came free within {held_s:.0f} s: the engines' KV cache is full of other sessions."
@@ -87,7 +87,7 @@ class WaitingRoom:
         except _SentAway as sent:
             raise self._overloaded(view, sent.message, sent.retry_s) from None
         except BaseException:
-            self._give_up(waiting, future)
+            self._give_up(waiting, future, has_left=True)
             raise
         finally:
             self._futures.pop(waiting.id, None)
@@ -126,13 +126,18 @@ class WaitingRoom:
                     future.set_result(placement)
         self._arm(now)
 
-    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]") -> None:
+    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, has_left: bool) -> None:
         """Leave the queue with a ticket; room that was just given goes back."""
         now = self._clock()
-        if self.gate.give_up(waiting, now, keeps_ticket=True):
+        if self.gate.give_up(waiting, now, keeps_ticket=True, has_left=has_left):
             self.pump(waiting.candidates)
-        elif future.done() and not future.cancelled() and future.exception() is None:
-            self.end(future.result(), TurnEnd())
+            return
+        is_sent_away = future.done() and not future.cancelled() and future.exception() is not None
+        if not is_sent_away:
+            # Its room was given in this very moment, and has gone back already if the future was cancelled first.
+            self.gate.keep_place(waiting, now, has_left=has_left)
+            if not future.cancelled():
+                self.end(future.result(), TurnEnd())
 
     def _send_surplus_away(self, arrival: Waiting, now: float) -> None:
         """Keep the queue within its bounds after an arrival that has to wait.

@@ -155,6 +155,47 @@ async def test_who_leaves_is_gone_at_once():
     assert story.is_empty()
 
 
+async def test_who_leaves_may_come_back_for_its_place_for_half_a_minute():
+    """After that it is a newcomer."""
+    story = Story()
+    await story.admit("running", 90)
+    for session, away_s, counts_from in (("soon", 25, 0.0), ("late", 35, 60.0)):
+        waiting = story.waits(session, 50)
+        await settle()
+        waiting.cancel()
+        await asyncio.sleep(away_s)
+        again = story.waits(session, 50)
+        await settle()
+
+        assert [entry.stamp for entry in story.gate.queue] == [pytest.approx(counts_from, abs=0.1)]
+        again.cancel()
+        await settle()
+    story.room.close()
+
+
+@pytest.mark.parametrize("cancels_first", [True, False])
+async def test_who_leaves_in_the_moment_of_being_placed_keeps_its_place(cancels_first):
+    """It was never served."""
+    story = Story()
+    running = await story.admit("running", 90)
+    waiting = story.waits("one", 5)
+    await asyncio.sleep(1)
+    if cancels_first:
+        waiting.cancel()
+    story.room.end(running, TurnEnd())
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await story.admit("next", 90)
+    again = story.waits("one", 50)
+    await settle()
+
+    assert [entry.stamp for entry in story.gate.queue] == [pytest.approx(0.0)]
+    again.cancel()
+    await settle()
+    story.room.close()
+
+
 async def test_leaving_lets_those_behind_go_on():
     """The head's reservation ends with it."""
     story = Story(max_hold_s=200.0)

@@ -10,6 +10,7 @@ from typing import Final
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
+from proxy.gate import tickets
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
@@ -123,7 +124,8 @@ class Gate:
             is_side=self.lessons.is_side(turn, session, prompt_tokens),
         )
         waiting.rank = self.lessons.rank(waiting)
-        self._take_ticket(waiting, now)
+        if tickets.redeem(waiting, now):
+            self._count("tickets_redeemed")
         older = self.queue.twin_of(turn)
         if older is not None:
             # Its client gave up on it and asks again: the copy takes its place.
@@ -134,16 +136,6 @@ class Gate:
         self.lessons.lift(waiting.fairness_key, (other.fairness_key for other in self.queue))
         self.queue.add(waiting)
         return waiting
-
-    def _take_ticket(self, waiting: Waiting, now: float) -> None:
-        """The place that an earlier refusal left this session; a side call neither needs nor spends it."""
-        session = waiting.session
-        if session.stamp is None or waiting.rank is Rank.CONTROL or waiting.is_side:
-            return
-        if now <= session.stamp_until:
-            waiting.stamp, waiting.has_ticket = session.stamp, True
-            self._count("tickets_redeemed")
-        session.stamp = None
 
     def pump(self, now: float, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> list[Placement]:
         """Start every waiting request that may start now.
@@ -193,21 +185,25 @@ class Gate:
         oldest = min(entries, key=lambda entry: entry.stamp, default=None)
         return oldest if oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S else None
 
-    def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool) -> bool:
+    def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool, has_left: bool = False) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
 
         Args:
             waiting: the request.
             now: monotonic seconds.
             keeps_ticket: its session may come back within a while and counts as waiting since it first came.
+            has_left: its client is gone, so that the while is shorter.
         """
         if not self.queue.remove(waiting):
             return False
-        if keeps_ticket and waiting.rank is not Rank.CONTROL and not waiting.is_side:
-            waiting.session.stamp = waiting.stamp
-            waiting.session.stamp_until = now + queueing.TICKET_TTL_S
-            self._count("tickets_issued")
+        if keeps_ticket:
+            self.keep_place(waiting, now, has_left=has_left)
         return True
+
+    def keep_place(self, waiting: Waiting, now: float, *, has_left: bool) -> None:
+        """A request was not served; its session may come back for its place in line."""
+        if tickets.issue(waiting, now, has_left=has_left):
+            self._count("tickets_issued")
 
     def expected_wait_s(self) -> float:
         """How long a newcomer would probably wait, from what is ahead of it and how fast room comes free."""
