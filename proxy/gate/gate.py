@@ -128,11 +128,12 @@ class Gate:
             self._count("tickets_redeemed")
         older = self.queue.twin_of(turn)
         if older is not None:
-            # Its client gave up on it and asks again: the copy takes its place.
-            self.queue.remove(older)
-            waiting.replaced = older
             waiting.stamp = min(waiting.stamp, older.stamp)
-            self._count("resends")
+            if self.queue.may_replace(turn, now):
+                # Its client gave up on it and asks again: the copy takes its place.
+                self.queue.remove(older)
+                waiting.replaced = older
+                self._count("resends")
         self.lessons.lift(waiting.fairness_key, (other.fairness_key for other in self.queue))
         self.queue.add(waiting)
         return waiting

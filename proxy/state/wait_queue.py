@@ -3,6 +3,7 @@
 Written by the gate alone. Bounded by entries and by the bytes of the bodies that they hold.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,8 @@ from proxy.state.sessions import Session
 
 MAX_WAITING: Final = 512
 MAX_BODY_BYTES: Final = 512 * 2**20
+_REPLACED_ONCE_IN_S: Final = 600.0
+"""Longer than any hold, so that a copy that was replaced and comes back is known for one whose client is there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +59,7 @@ class WaitQueue:
         self._capacity_bytes = capacity_bytes
         self._by_rank: dict[Rank, dict[int, Waiting]] = {rank: {} for rank in Rank}
         self._twins: dict[tuple[object, int], Waiting] = {}
+        self._replaced_at: OrderedDict[tuple[object, int], float] = OrderedDict()
         self.body_bytes = 0
 
     def __len__(self) -> int:
@@ -94,6 +98,19 @@ class WaitQueue:
     def twin_of(self, turn: Turn) -> Waiting | None:
         """A waiting copy of the same turn, if there is one."""
         return self._twins.get((turn.session, turn.twin)) if turn.twin else None
+
+    def may_replace(self, turn: Turn, now: float) -> bool:
+        """Whether a copy of a turn may take the place of the one that waits.
+
+        Once: whose client has given up does not come back for it. If a further copy comes, both clients are there and
+        each would push the other out for ever; from then on copies wait beside each other.
+        """
+        key = (turn.session, turn.twin)
+        replaced_at = self._replaced_at.pop(key, None)
+        self._replaced_at[key] = now
+        if len(self._replaced_at) > self._capacity:
+            self._replaced_at.popitem(last=False)
+        return replaced_at is None or now - replaced_at > _REPLACED_ONCE_IN_S
 
     def add(self, waiting: Waiting) -> None:
         """A request begins to wait."""

@@ -82,6 +82,25 @@ def test_an_older_copy_that_leaves_takes_no_newer_ones_place():
     assert queue.twin_of(Turn(session.key, text_bytes=1, twin=7)) is new
 
 
+def test_a_turn_is_replaced_by_its_copy_once():
+    """Ten minutes after the last copy of it came it may be again; other turns are other turns."""
+    queue = WaitQueue()
+    one, two = Turn(KEY, text_bytes=1, twin=1), Turn(KEY, text_bytes=1, twin=2)
+
+    assert [queue.may_replace(one, now) for now in (0.0, 1.0, 500.0, 1_000.0)] == [True, False, False, False]
+    assert queue.may_replace(two, 1.0)
+    assert queue.may_replace(one, 1_601.0)
+
+
+def test_what_was_replaced_is_not_remembered_without_end():
+    """No more turns than may wait."""
+    queue = WaitQueue(capacity=3)
+    for twin in range(1, 100):
+        queue.may_replace(Turn(KEY, text_bytes=1, twin=twin), 0.0)
+
+    assert len(queue._replaced_at) == 3
+
+
 def aged(number, stamp, **more):
     """A request that counts as waiting since then, of a session of its own."""
     entry = waiting(number, session=Session(SessionKey("", str(number))), **more)
