@@ -44,6 +44,8 @@ from proxy.web.status_page import status_page
 
 _STOP_NOW_S = 0.05
 """aiohttp takes zero for "no limit"; this is as good as at once."""
+_DOWN_GRACE_PROBES = 3
+"""With every backend down, what waits is refused after so many probes: an engine's restart takes longer than that."""
 
 
 @dataclass(slots=True)
@@ -274,7 +276,7 @@ def _on_change(log: EventLog, waiting_room: WaitingRoom | None, name: str, probe
     if waiting_room is not None:
         if not is_up:
             waiting_room.gate.see_restart(name, time.monotonic())
-        waiting_room.pump()
+        waiting_room.follow_health()
 
 
 def _waiting_room(
@@ -292,7 +294,13 @@ def _waiting_room(
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
     )
-    return WaitingRoom(gate, clock=clock, is_up=fleet.health.is_up, spread=spread)
+    return WaitingRoom(
+        gate,
+        clock=clock,
+        is_up=fleet.health.is_up,
+        spread=spread,
+        down_grace_s=_DOWN_GRACE_PROBES * config.health.interval_s,
+    )
 
 
 def _scraper(

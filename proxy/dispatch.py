@@ -110,12 +110,12 @@ class Dispatcher(Generic[ClientT_contra]):
         exchange.model = self._fleet.models.label(view.model)
         tried: list[Backend] = []
         while True:
-            candidates = self._open_candidates(view, tried)
             try:
                 if self._waiting_room is not None and view.turn is not None:
-                    result, backend = await self._attempt_admitted(view, view.turn, candidates, client, exchange)
+                    result, backend = await self._attempt_admitted(view, view.turn, tried, client, exchange)
                 else:
-                    result, backend = await self._attempt(self._place(candidates), view, client, exchange)
+                    reservation = self._place(self._open_candidates(view, tried))
+                    result, backend = await self._attempt(reservation, view, client, exchange)
             except _FailedAttempt as failed:
                 tried.append(failed.backend)
                 self._after_failure(failed.error, tried, exchange)
@@ -128,18 +128,21 @@ class Dispatcher(Generic[ClientT_contra]):
         self,
         view: RequestView,
         turn: Turn,
-        candidates: Sequence[Candidate],
+        tried: Sequence[Backend],
         client: ClientT_contra,
         exchange: Exchange,
     ) -> tuple[AttemptResult, Backend]:
         """Wait for the gate, then make one attempt where it says; its room is given back however that ends."""
         room = self._waiting_room
         assert room is not None
-        names = [candidate.backend.name for candidate in candidates]
+
+        def names() -> Sequence[str]:
+            return [candidate.backend.name for candidate in self._open_candidates(view, tried)]
+
         placement = await room.admit(view, turn, names, exchange)
         end = TurnEnd()
         try:
-            backend = next(c.backend for c in candidates if c.backend.name == placement.backend)
+            backend = next(backend for backend in self._fleet.backends if backend.name == placement.backend)
             result, _ = await self._attempt(
                 self._fleet.ledger.reserve(backend), view, client, exchange, _Progress(room, placement, self._clock)
             )

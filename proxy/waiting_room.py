@@ -1,10 +1,12 @@
 """Where requests wait for the gate: one future a waiting request, one timer for all, and nothing else that is asyncio.
 
-Called by dispatch. The gate decides; this wakes who may start, and answers who has waited long enough.
+Called by dispatch. The gate decides; this wakes who may start, and answers who has waited long enough. A request that
+has nowhere to go any more has a timer of its own.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.errors import Refusal
@@ -31,6 +33,27 @@ class _SentAway(Exception):  # noqa: N818 - an answer, on its way to whoever wai
         self.retry_s = retry_s
 
 
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """One request that waits.
+
+    Attributes:
+        candidates: says where it may go now; raises the refusal when that is nowhere.
+        stranded: the timer that ends its wait, while it has nowhere to go.
+    """
+
+    waiting: Waiting
+    candidates: Callable[[], Sequence[str]]
+    future: "asyncio.Future[Placement]"
+    stranded: asyncio.TimerHandle | None = None
+
+    def is_not_stranded(self) -> None:
+        """It is gone, or may go somewhere again."""
+        if self.stranded is not None:
+            self.stranded.cancel()
+            self.stranded = None
+
+
 class WaitingRoom:
     """Requests that are not placed yet.
 
@@ -39,27 +62,47 @@ class WaitingRoom:
         clock: monotonic seconds.
         is_up: whether a backend may take work now.
         spread: chance in [0, 1), so that refused clients do not come back together.
+        down_grace_s: how long requests go on waiting when every backend that they may go to is down.
     """
 
-    def __init__(self, gate: Gate, *, clock: Clock, is_up: Callable[[str], bool], spread: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        clock: Clock,
+        is_up: Callable[[str], bool],
+        spread: Callable[[], float],
+        down_grace_s: float,
+    ) -> None:
         self.gate = gate
         self._clock = clock
         self._is_up = is_up
         self._spread = spread
-        self._futures: dict[int, asyncio.Future[Placement]] = {}
+        self._down_grace_s = down_grace_s
+        self._seats: dict[int, _Seat] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    async def admit(self, view: RequestView, turn: Turn, candidates: Sequence[str], exchange: Exchange) -> Placement:
+    async def admit(
+        self, view: RequestView, turn: Turn, candidates: Callable[[], Sequence[str]], exchange: Exchange
+    ) -> Placement:
         """Wait until a backend has room.
 
+        Args:
+            view: the request.
+            turn: what admission needs to know of it.
+            candidates: says which backends may take it, by name; asked anew when one goes up or down. Raises the
+                refusal when there is none.
+            exchange: the running record.
+
         Raises:
-            Refusal: the queue is full, or became so of those who have waited longer; the hold limit is reached; or a
-                newer copy of the same turn took its place.
+            Refusal: the queue is full, or became so of those who have waited longer; the hold limit is reached; a
+                newer copy of the same turn took its place; or every backend is down, and stays so.
         """
+        names = candidates()
         now = self._clock()
         waiting = self.gate.arrive(
-            turn, candidates, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
+            turn, names, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
         )
         if waiting.replaced is not None:
             # Whoever still listens to the older copy is told.
@@ -67,7 +110,7 @@ class WaitingRoom:
             self._send_away(waiting.replaced, _SentAway(message, _TICKET_RETRY_S))
         exchange.queue = waiting.rank.name.lower()
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
-        self._futures[waiting.id] = future
+        seat = self._seats[waiting.id] = _Seat(waiting, candidates, future)
         try:
             # A resident or a lone newcomer starts here, without a task switch.
             self.pump(waiting.candidates, arrival=waiting)
@@ -86,11 +129,14 @@ class WaitingRoom:
             raise self._overloaded(view, message, _TICKET_RETRY_S) from None
         except _SentAway as sent:
             raise self._overloaded(view, sent.message, sent.retry_s) from None
+        except Refusal:
+            raise  # it had nowhere to go, and has left the queue already
         except BaseException:
             self._give_up(waiting, future, has_left=True)
             raise
         finally:
-            self._futures.pop(waiting.id, None)
+            del self._seats[waiting.id]
+            seat.is_not_stranded()
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission
@@ -117,14 +163,36 @@ class WaitingRoom:
         while has_given_back:
             has_given_back = False
             for placement in self.gate.pump(now, names, arrival=arrival):
-                future = self._futures.get(placement.waiting.id)
-                if future is None or future.done():
+                seat = self._seats.get(placement.waiting.id)
+                if seat is None or seat.future.done():
                     # Its client left in this very moment; its room may let somebody else start.
                     self.gate.end(placement, TurnEnd(), now)
                     has_given_back, arrival = True, None
                 else:
-                    future.set_result(placement)
+                    seat.future.set_result(placement)
         self._arm(now)
+
+    def follow_health(self) -> None:
+        """A backend went up or down: look again where those that wait may go."""
+        for seat in self._seats.values():
+            if seat.future.done():
+                continue
+            try:
+                names = seat.candidates()
+            except Refusal as refusal:
+                # The candidates stay what they were: the first of them to come back is used.
+                if seat.stranded is None:
+                    loop = asyncio.get_running_loop()
+                    seat.stranded = loop.call_later(self._down_grace_s, self._strand, seat.waiting, refusal)
+            else:
+                seat.is_not_stranded()
+                self.gate.reroute(seat.waiting, names)
+        self.pump()
+
+    def _strand(self, waiting: Waiting, refusal: Refusal) -> None:
+        """Every backend that it may go to has been down for too long."""
+        if self.gate.give_up(waiting, self._clock(), keeps_ticket=True):
+            self._send_away(waiting, refusal)
 
     def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, has_left: bool) -> None:
         """Leave the queue with a ticket; room that was just given goes back."""
@@ -150,11 +218,11 @@ class WaitingRoom:
             message = f"As many requests wait for room as may. Try again in {retry_s} s."
             self._send_away(leaver, _SentAway(message, retry_s))
 
-    def _send_away(self, waiting: Waiting, why: _SentAway) -> None:
+    def _send_away(self, waiting: Waiting, why: _SentAway | Refusal) -> None:
         """Wake a request that has left the queue, to be refused."""
-        future = self._futures.get(waiting.id)
-        if future is not None and not future.done():
-            future.set_exception(why)
+        seat = self._seats.get(waiting.id)
+        if seat is not None and not seat.future.done():
+            seat.future.set_exception(why)
 
     def _arm(self, now: float) -> None:
         """Look again when a lease or somebody's patience ends, though nothing else happens."""

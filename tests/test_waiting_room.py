@@ -298,20 +298,6 @@ async def test_a_refused_copy_that_is_cancelled_too_is_quiet():
     assert heard == []
 
 
-async def test_nothing_starts_on_a_backend_that_is_down():
-    """It waits until the backend is back and somebody says so."""
-    story = Story()
-    story.down.add("a")
-    waiting = story.waits("one", 10)
-    await asyncio.sleep(5)
-    assert not waiting.done()
-
-    story.down.clear()
-    story.room.pump()
-    story.end(await waiting)
-    assert story.is_empty()
-
-
 async def test_a_storm_ends_with_nothing_left():
     """Two hundred sessions, half of which leave, three turns each: all are served or gone, and nothing is booked."""
     story = Story("a", "b", max_hold_s=1_000.0)

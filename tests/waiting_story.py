@@ -7,6 +7,7 @@ import pytest
 from proxy.core.capacity import KvCapacity
 from proxy.core.errors import Refusal
 from proxy.core.exchange import Exchange
+from proxy.core.outcomes import Outcome
 from proxy.core.requests import RequestView, Route, StreamEnd
 from proxy.core.turns import SessionKey, StopReason, Turn, TurnEnd
 from proxy.gate import Gate, GateSettings
@@ -15,6 +16,9 @@ from tests.fakes.recorder import FakeRecorder
 
 CHAT = Route("chat_completions", stream_end=StreamEnd.DONE, generates=True)
 RESPONSES = Route("responses", stream_end=StreamEnd.RESPONSE_COMPLETED, generates=True)
+
+
+GRACE_S = 6.0
 
 
 class Story:
@@ -26,7 +30,11 @@ class Story:
         self.gate = Gate(self.names, GateSettings(**settings))
         self.clock = asyncio.get_running_loop().time
         self.room = WaitingRoom(
-            self.gate, clock=self.clock, is_up=lambda name: name not in self.down, spread=lambda: 0.5
+            self.gate,
+            clock=self.clock,
+            is_up=lambda name: name not in self.down,
+            spread=lambda: 0.5,
+            down_grace_s=GRACE_S,
         )
         for name in self.names:
             self.gate.see_capacity(name, KvCapacity(total_blocks=100, block_tokens=1_000), 10**6)
@@ -42,7 +50,20 @@ class Story:
         turn = self.turn(session, blocks, **more)
         exchange = exchange or Exchange(request_id="r", recorder=FakeRecorder(), clock=self.clock)
         view = RequestView("r", route, "POST", "/", (), body, self.clock(), turn=turn)
-        return await self.room.admit(view, turn, candidates or self.names, exchange)
+        return await self.room.admit(view, turn, lambda: self.open(candidates or self.names), exchange)
+
+    def open(self, names):
+        """Those that are up, as dispatch looks them up."""
+        if up := [name for name in names if name not in self.down]:
+            return up
+        raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, "None is up.", retry_after_s=2)
+
+    def turns(self, *, up=(), down=()):
+        """Backends go up or down."""
+        self.down = (self.down | set(down)) - set(up)
+        for name in down:
+            self.gate.see_restart(name, self.clock())
+        self.room.follow_health()
 
     def waits(self, session, blocks, **more):
         """A task that waits for room."""

@@ -4,7 +4,6 @@ Between looking at the room and taking it nothing else can run, because nothing 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -15,6 +14,7 @@ from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
 from proxy.gate.placement import Placement
+from proxy.gate.settings import GateSettings
 from proxy.gate.wake_ups import next_by_time_alone
 from proxy.policy import limit as limits
 from proxy.policy import queueing
@@ -24,24 +24,6 @@ from proxy.state.wait_queue import Waiting, WaitQueue
 
 _REGROW_TOKENS: Final = 256
 """A running answer is booked anew each time it has grown by so much."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateSettings:
-    """What can be chosen.
-
-    Attributes:
-        is_enforcing: False lets everything pass at once and only counts what would have waited.
-        max_hold_s: longest wait of a request before it is refused with a ticket.
-        target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
-        max_waiting: requests that wait at most, and the bytes of their bodies.
-    """
-
-    is_enforcing: bool = True
-    max_hold_s: float = 240.0
-    target_wait_s: float = 900.0
-    max_waiting: int = 512
-    max_waiting_bytes: int = 512 * 2**20
 
 
 class Gate:
@@ -185,6 +167,10 @@ class Gate:
     def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
         oldest = min(entries, key=lambda entry: entry.stamp, default=None)
         return oldest if oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S else None
+
+    def reroute(self, waiting: Waiting, candidates: Sequence[str]) -> None:
+        """Other backends may serve a waiting request now; `pump` moves a resident whose home is not among them."""
+        waiting.candidates = tuple(candidates)
 
     def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool, has_left: bool = False) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
