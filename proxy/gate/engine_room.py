@@ -23,6 +23,8 @@ _SLOW_START_S: Final = 30.0
 _FOREIGN_FRESH_S: Final = 30.0
 _LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
+_FULL_S: Final = 3.0
+"""Who answered that it has no room is believed for so long when no report comes to say otherwise."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _PATIENCE_S: Final = 3.0
@@ -50,6 +52,7 @@ class EngineRoom:
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
         inflight: our turns in flight, known capacity or not.
+        full_at: when the engine last answered that it has no room.
     """
 
     def __init__(self, gaps: ReturnGaps, odds: ReturnOdds) -> None:
@@ -63,6 +66,7 @@ class EngineRoom:
         self.report_at: float | None = None
         self.last_end_at = float("-inf")
         self.restarted_at = float("-inf")
+        self.full_at = float("-inf")
         self.inflight = 0
         self.control_blocks = 0.0
         self.ghost_misses = 0
@@ -72,6 +76,16 @@ class EngineRoom:
     def capacity(self) -> KvCapacity | None:
         """The engine's blocks, or None while they are unknown."""
         return self.ledger.capacity
+
+    def is_full(self, now: float) -> bool:
+        """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
+        return self.capacity is not None and now < self.full_until
+
+    @property
+    def full_until(self) -> float:
+        """Until when that answer counts."""
+        has_reported = self.report_at is not None and self.report_at > self.full_at
+        return float("-inf") if has_reported else self.full_at + _FULL_S
 
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""

@@ -130,7 +130,7 @@ class Gate:
         """
         if not len(self.queue):
             return []
-        names = set(self.rooms if only is None else only)
+        names = {name for name in (self.rooms if only is None else only) if self._is_open(name, now)}
         placed: list[Placement] = []
         if arrival is not None:
             if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
@@ -300,6 +300,11 @@ class Gate:
         self.rooms[backend].forget_residents(now)
         self._count("restarts")
 
+    def see_overload(self, backend: str, now: float) -> None:
+        """A backend answered that it has no room: none is counted there until its next report says what is true."""
+        self.rooms[backend].full_at = now
+        self._count("overloads")
+
     def next_event_at(self, now: float) -> float | None:
         """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
         if not len(self.queue):
@@ -309,6 +314,9 @@ class Gate:
         return min((end for end in ends if end is not None), default=None)
 
     # -- inside
+
+    def _is_open(self, name: str, now: float) -> bool:
+        return not self.settings.is_enforcing or not self.rooms[name].is_full(now)
 
     def _try(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""

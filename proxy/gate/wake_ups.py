@@ -14,7 +14,7 @@ from proxy.state.wait_queue import WaitQueue
 
 def next_by_time_alone(queue: WaitQueue, rooms: Iterable[EngineRoom], now: float) -> float | None:
     """When to look again, in monotonic seconds; None for never."""
-    times = (*_of_waiting(queue), *_of_computing(rooms))
+    times = (*_of_waiting(queue), *_of_rooms(rooms))
     return min((at for at in times if at > now), default=None)
 
 
@@ -29,9 +29,10 @@ def _of_waiting(queue: WaitQueue) -> Iterator[float]:
         yield oldest.stamp + HEAD_RESERVATION_S
 
 
-def _of_computing(rooms: Iterable[EngineRoom]) -> Iterator[float]:
-    """A prompt that tells no first token counts as computed after its time."""
+def _of_rooms(rooms: Iterable[EngineRoom]) -> Iterator[float]:
+    """A prompt that tells no first token counts as computed after its time; a full engine is not full for ever."""
     for room in rooms:
+        yield room.full_until
         at = room.ledger.next_computed_at(room.prefill.tokens_per_s)
         if at is not None:
             yield at

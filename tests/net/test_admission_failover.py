@@ -8,9 +8,9 @@ import pytest
 from proxy.app import running
 from proxy.config import TidegateConfig
 from proxy.telemetry.logs import configure
-from tests.fakes.backend import scripted_backend
+from tests.fakes.backend import answering, json_answer, scripted_backend
 from tests.net.conftest import Rig
-from tests.net.test_admission import Client, Engine, asking, header, page, started, waiting
+from tests.net.test_admission import OK, Client, Engine, asking, header, page, started, waiting
 from tests.net.test_upstream_faults import error_of, status_of
 
 PROBES = {"interval_s": 0.1, "timeout_s": 1.0}
@@ -70,3 +70,54 @@ async def test_an_engine_that_comes_up_takes_who_waits():
         other.end("late")
         answer = await late.answer
         assert (status_of(answer), header(answer, b"x-tidegate-backend")) == (200, b"b1")
+
+
+FULL = json_answer(b'{"error":{"message":"queue full","type":"ServiceUnavailable"}}', 503)
+BUSY = json_answer(b'{"error":{"message":"slow down","type":"rate_limit"}}', 429, b"retry-after: 7\r\n")
+
+
+@pytest.mark.parametrize("full", [FULL, BUSY])
+@pytest.mark.parametrize("mode", ["enforce", "off"])
+async def test_an_engine_without_room_is_left_for_another_one(full, mode):
+    """Nothing of its answer reaches the client; the retry is counted."""
+    async with fleet_of(answering(full), answering(full), admission={"mode": mode}) as gate:
+        scripts = [answering(full), answering(OK)]
+
+        async def script(request, connection):
+            await scripts.pop(0)(request, connection)
+
+        for backend in gate.backends:
+            backend.script = script
+        answer = await gate.raw(asking("one", stream=False))
+
+        assert status_of(answer) == 200
+        assert [len(backend.seen) for backend in gate.backends] == [1, 1]
+        assert gate.metric("tidegate_retries_total", reason="overloaded") == 1
+        assert gate.outcomes() == {"completed": 1}
+        await gate.until(lambda: gate.inflight() == 0)
+
+
+@pytest.mark.parametrize(("full", "status", "retry_after"), [(FULL, 503, b"2"), (BUSY, 429, b"7")])
+async def test_when_all_engines_are_full_the_second_ones_word_is_passed_on(full, status, retry_after):
+    """Byte for byte, with a time to come back; nobody is asked twice, and nothing stays booked."""
+    async with fleet_of(answering(full), answering(full), answering(full)) as gate:
+        answer = await gate.raw(asking("one"))
+
+        assert status_of(answer) == status
+        assert header(answer, b"retry-after") == retry_after
+        assert answer.partition(b"\r\n\r\n")[2] == full.partition(b"\r\n\r\n")[2]
+        assert sum(len(backend.seen) for backend in gate.backends) == 2
+        assert gate.metric("tidegate_retries_total", reason="overloaded") == 1
+        await gate.until(lambda: gate.inflight() == 0)
+
+
+async def test_an_engine_that_is_full_gets_the_next_ones_after_its_report():
+    """The one that was refused is told; the next one waits for a moment instead of being refused too."""
+    async with fleet_of(answering(FULL)) as gate:
+        assert status_of(await gate.raw(asking("one", 5))) == 503
+        gate.backend.script = answering(OK)
+
+        answer = await gate.raw(asking("two", 5, stream=False))
+
+        assert status_of(answer) == 200
+        assert 10 < int(header(answer, b"x-tidegate-queue-ms") or -1) < 3_000
