@@ -20,7 +20,6 @@ _PREFILL_S: Final = 5.0
 """Uncached prompt tokens in flight are held to this much computing, so that cold prompts do not starve the decoders."""
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
-_FOREIGN_FRESH_S: Final = 30.0
 _LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
 _FULL_S: Final = 3.0
@@ -46,6 +45,7 @@ class EngineRoom:
     Args:
         gaps: how long sessions stay away, learned over all backends.
         odds: whether they come back at all.
+        report_interval_s: between two reports of the engine when all is well.
 
     Attributes:
         ledger: who holds what.
@@ -55,9 +55,10 @@ class EngineRoom:
         full_at: when the engine last answered that it has no room.
     """
 
-    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds) -> None:
+    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
         self.gaps = gaps
         self.odds = odds
+        self.report_interval_s = report_interval_s
         self.ledger = KvLedger()
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
@@ -92,9 +93,9 @@ class EngineRoom:
         capacity = self.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
-        if age_s is None or age_s > _FOREIGN_FRESH_S:
+        if age_s is None or age_s > limits.lost_after_s(self.report_interval_s):
             self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
-        return limits.effective(self.limit.theta, age_s) * capacity.total_blocks
+        return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
     def growth_blocks(self, requests: int) -> float:
         """What the answers of so many running turns may still add."""

@@ -49,7 +49,8 @@ class Gate:
     ) -> None:
         self.settings = settings
         self.lessons = lessons or Lessons()
-        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds) for name in backends}
+        interval_s = settings.report_interval_s
+        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds, interval_s) for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: dict[str, int] = {}

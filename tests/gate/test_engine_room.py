@@ -251,3 +251,17 @@ def test_neither_shadow_mode_nor_an_unknown_size_holds_anybody_back():
         stage.gate.see_overload("a", stage.now)
 
         assert stage.ask("one", 10) is not None
+
+
+def test_an_engine_that_reports_every_five_seconds_is_not_distrusted_for_it():
+    """The limit between two reports is the limit; what others hold there is still known."""
+    stage = Stage(report_interval_s=5.0)
+    stage.report(usage=0.5)
+    foreign = stage.ledger().foreign_blocks
+    fresh = stage.room().limit_blocks(stage.now)
+    stage.wait(14, reports=False)
+
+    assert stage.room().limit_blocks(stage.now) == fresh
+    stage.wait(10, reports=False)
+    assert stage.room().limit_blocks(stage.now) == pytest.approx(0.9 * fresh)
+    assert stage.ledger().foreign_blocks == foreign > 0
