@@ -214,7 +214,7 @@ class WaitingRoom:
         """
         for leaver in self.gate.queue.surplus(arrival):
             self.gate.give_up(leaver, now, keeps_ticket=leaver is not arrival or arrival.has_ticket)
-            retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
+            retry_s = retry_after_s(self.gate.expected_wait_s(now), self._spread())
             message = f"As many requests wait for room as may. Try again in {retry_s} s."
             self._send_away(leaver, _SentAway(message, retry_s))
 

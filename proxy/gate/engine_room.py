@@ -12,7 +12,7 @@ from proxy.core.capacity import KvCapacity
 from proxy.core.turns import OutputStats, StopReason
 from proxy.policy import limit as limits
 from proxy.policy import sizing
-from proxy.state.calibration import PrefillRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, Session
 
@@ -51,6 +51,7 @@ class EngineRoom:
         ledger: who holds what.
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
+        release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
     """
@@ -62,6 +63,7 @@ class EngineRoom:
         self.ledger = KvLedger()
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
+        self.release = ReleaseRate()
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
         self.report_at: float | None = None
@@ -114,6 +116,12 @@ class EngineRoom:
     def note_turn_growth(self, tokens: int) -> None:
         """A session's context grew by so much from one turn to the next."""
         self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
+
+    def note_freed(self, blocks: float) -> None:
+        """So many blocks have come free; below zero for some of those that have not, after all."""
+        capacity = self.capacity
+        if capacity is not None:
+            self.release.add(blocks * capacity.block_tokens)
 
     def need_blocks(self, prompt_tokens: int, head: int, head_tokens: int) -> float:
         """What a turn would add to the ledger, its answer apart."""
@@ -288,7 +296,9 @@ class EngineRoom:
             if session is not but:
                 heads = self.ledger.head_blocks
                 self.ledger.evict(session)
-                over -= blocks + heads - self.ledger.head_blocks
+                freed = blocks + heads - self.ledger.head_blocks
+                self.note_freed(freed)
+                over -= freed
                 over -= growth_each if session.residency is Residency.IN else 0.0
                 session.residency = Residency.OUT
 

@@ -56,8 +56,6 @@ class Gate:
         self.counters: dict[str, int] = {}
         self._fitting = Fitting(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
         self._ids = count(1)
-        self._released_blocks_per_s = 0.0
-        self._released_at: float | None = None
 
     # -- requests
 
@@ -193,13 +191,11 @@ class Gate:
         if tickets.issue(waiting, now, has_left=has_left):
             self._count("tickets_issued")
 
-    def expected_wait_s(self) -> float:
+    def expected_wait_s(self, now: float) -> float:
         """How long a newcomer would probably wait, from what is ahead of it and how fast room comes free."""
         ahead = sum(other.prompt_tokens for other in self.queue)
-        block_tokens = next((r.capacity.block_tokens for r in self.rooms.values() if r.capacity), 16)
-        if self._released_blocks_per_s <= 0:
-            return queueing.HEAD_RESERVATION_S
-        return ahead / (self._released_blocks_per_s * block_tokens)
+        tokens_per_s = sum(room.release.look(now) for room in self.rooms.values())
+        return ahead / tokens_per_s if tokens_per_s > 0 else queueing.HEAD_RESERVATION_S
 
     # -- what happens to placed turns
 
@@ -233,6 +229,8 @@ class Gate:
         room.control_blocks -= placement.control_blocks
         hold = room.ledger.give_back(placement.id)
         room.last_end_at = now
+        if hold is not None:
+            room.note_freed(hold.blocks)
         self.lessons.learn(room, placement, end, now)
         self.lessons.charge(placement, end, now)
         if is_apart or hold is None:
@@ -284,6 +282,7 @@ class Gate:
         """
         room = self.rooms[backend]
         room.report_at = now
+        room.release.look(now)
         room.limit = limits.after_report(
             room.limit,
             now,
@@ -416,6 +415,7 @@ class Gate:
             return
         blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
         room.ledger.rest(session, blocks, session.head, head_tokens)
+        room.note_freed(-min(blocks, hold.blocks))  # it stays, until somebody takes the place
         session.has_blocks = False
         waiting = self.queue.count(Rank.SESSION)
         if session.residency is Residency.IN and waiting and not session.is_busy:
@@ -423,14 +423,7 @@ class Gate:
             residents = sum(other.ledger.resident_sessions for other in self.rooms.values())
             if segment_s > queueing.slice_s(self.settings.target_wait_s, residents, waiting):
                 session.residency = Residency.OUT
-                self._note_release(hold.blocks, now)
                 self._count("segments_ended")
-
-    def _note_release(self, blocks: float, now: float) -> None:
-        if self._released_at is not None and now > self._released_at:
-            rate = blocks / (now - self._released_at)
-            self._released_blocks_per_s += 0.2 * (rate - self._released_blocks_per_s)
-        self._released_at = now
 
     def _count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
