@@ -269,7 +269,14 @@ class Gate:
         room.ledger.capacity = capacity
 
     def see_report(
-        self, backend: str, now: float, *, usage_ratio: float | None, preemptions: int, is_short_of_memory: bool
+        self,
+        backend: str,
+        now: float,
+        *,
+        usage_ratio: float | None,
+        preemptions: int,
+        is_short_of_memory: bool,
+        prefill_tokens_per_s: float = 0.0,
     ) -> None:
         """One good report of a backend; capacity comes separately.
 
@@ -279,10 +286,12 @@ class Gate:
             usage_ratio: share of blocks held by running requests, ours and others'.
             preemptions: since the last report.
             is_short_of_memory: requests wait for blocks inside the engine at a usage above nine tenths.
+            prefill_tokens_per_s: prompts were computed at least so fast; 0 when nothing is known of it.
         """
         room = self.rooms[backend]
         room.report_at = now
         room.release.look(now)
+        room.prefill.on_report(prefill_tokens_per_s)
         room.limit = limits.after_report(
             room.limit,
             now,

@@ -143,3 +143,18 @@ def test_two_releases_in_one_moment_both_count():
     rate.add(3_000)
 
     assert rate.look(2.0) == pytest.approx(3_000)
+
+
+def test_what_an_engine_says_of_its_prefill_counts_where_it_is_more():
+    """It is a lower bound: prompts of one batch share their time. First tokens go on teaching both ways."""
+    rate = PrefillRate()
+    rate.on_report(1_000.0)
+    rate.on_report(0.0)
+    assert rate.tokens_per_s == PrefillRate.START_TOKENS_PER_S
+
+    for _ in range(20):
+        rate.on_report(20_000.0)
+    assert rate.tokens_per_s == pytest.approx(20_000, rel=0.02)
+    for _ in range(20):
+        rate.on_first_token(10_000, 1.0)
+    assert rate.tokens_per_s == pytest.approx(10_000, rel=0.02)
