@@ -193,6 +193,7 @@ class WaitingRoom:
         """Every backend that it may go to has been down for too long."""
         if self.gate.give_up(waiting, self._clock(), keeps_ticket=True):
             self._send_away(waiting, refusal)
+            self.pump()
 
     def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, has_left: bool) -> None:
         """Leave the queue with a ticket; room that was just given goes back."""

@@ -110,7 +110,7 @@ class Gate:
         older = self.queue.twin_of(turn)
         if older is not None:
             waiting.stamp = min(waiting.stamp, older.stamp)
-            if self.queue.may_replace(turn, now):
+            if self.queue.takes_over(turn, now):
                 # Its client gave up on it and asks again: the copy takes its place.
                 self.queue.remove(older)
                 waiting.replaced = older
@@ -165,7 +165,8 @@ class Gate:
 
     def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
         oldest = min(entries, key=lambda entry: entry.stamp, default=None)
-        return oldest if oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S else None
+        is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
+        return oldest if is_overdue else None
 
     def reroute(self, waiting: Waiting, candidates: Sequence[str]) -> None:
         """Other backends may serve a waiting request now; `pump` moves a resident whose home is not among them."""

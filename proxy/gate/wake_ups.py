@@ -5,11 +5,14 @@ is the oldest; while it cannot, whoever is behind it is looked at with everythin
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from proxy.core.turns import Rank
 from proxy.gate.engine_room import NEWCOMER_DECIDES_AFTER_S, RESIDENT_DECIDES_AFTER_S, EngineRoom
 from proxy.policy.queueing import HEAD_RESERVATION_S
 from proxy.state.wait_queue import WaitQueue
+
+_NEVER: Final = float("-inf")
 
 
 def next_by_time_alone(queue: WaitQueue, rooms: Iterable[EngineRoom], now: float) -> float | None:
@@ -32,7 +35,9 @@ def _of_waiting(queue: WaitQueue) -> Iterator[float]:
 def _of_rooms(rooms: Iterable[EngineRoom]) -> Iterator[float]:
     """A prompt that tells no first token counts as computed after its time; a full engine is not full for ever."""
     for room in rooms:
-        yield room.full_until
-        at = room.ledger.next_computed_at(room.prefill.tokens_per_s)
-        if at is not None:
-            yield at
+        if room.full_at != _NEVER:
+            yield room.full_until
+        if room.ledger.uncached_tokens:
+            at = room.ledger.next_computed_at(room.prefill.tokens_per_s)
+            if at is not None:
+                yield at

@@ -99,11 +99,11 @@ class WaitQueue:
         """A waiting copy of the same turn, if there is one."""
         return self._twins.get((turn.session, turn.twin)) if turn.twin else None
 
-    def may_replace(self, turn: Turn, now: float) -> bool:
-        """Whether a copy of a turn may take the place of the one that waits.
+    def takes_over(self, turn: Turn, now: float) -> bool:
+        """A copy of a turn that waits has come; says whether it takes the place of the one that waits.
 
-        Once: whose client has given up does not come back for it. If a further copy comes, both clients are there and
-        each would push the other out for ever; from then on copies wait beside each other.
+        Once in a while: whose client has given up does not come back for it. If a further copy comes, both clients are
+        there and each would push the other out for ever; from then on copies wait beside each other.
         """
         key = (turn.session, turn.twin)
         replaced_at = self._replaced_at.pop(key, None)

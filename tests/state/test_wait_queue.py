@@ -87,16 +87,16 @@ def test_a_turn_is_replaced_by_its_copy_once():
     queue = WaitQueue()
     one, two = Turn(KEY, text_bytes=1, twin=1), Turn(KEY, text_bytes=1, twin=2)
 
-    assert [queue.may_replace(one, now) for now in (0.0, 1.0, 500.0, 1_000.0)] == [True, False, False, False]
-    assert queue.may_replace(two, 1.0)
-    assert queue.may_replace(one, 1_601.0)
+    assert [queue.takes_over(one, now) for now in (0.0, 1.0, 500.0, 1_000.0)] == [True, False, False, False]
+    assert queue.takes_over(two, 1.0)
+    assert queue.takes_over(one, 1_601.0)
 
 
 def test_what_was_replaced_is_not_remembered_without_end():
     """No more turns than may wait."""
     queue = WaitQueue(capacity=3)
     for twin in range(1, 100):
-        queue.may_replace(Turn(KEY, text_bytes=1, twin=twin), 0.0)
+        queue.takes_over(Turn(KEY, text_bytes=1, twin=twin), 0.0)
 
     assert len(queue._replaced_at) == 3
 
