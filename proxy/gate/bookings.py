@@ -31,9 +31,6 @@ class Bookings:
         queue: who waits, for the end of segments.
         counters: what happened, by name.
         target_wait_s: the wait of a session to aim for.
-
-    Attributes:
-        released_blocks_per_s: how fast room came free by segments that ended, smoothed.
     """
 
     def __init__(
@@ -50,8 +47,6 @@ class Bookings:
         self._queue = queue
         self._counters = counters
         self._target_wait_s = target_wait_s
-        self.released_blocks_per_s = 0.0
-        self._released_at: float | None = None
 
     def place(self, waiting: Waiting, admission: str, took: Footprint, now: float) -> Placement:
         """Take the room. Everything that was looked at is still true: nothing ran in between."""
@@ -136,6 +131,8 @@ class Bookings:
         room.control_blocks -= placement.control_blocks
         hold = room.ledger.give_back(placement.id)
         room.last_end_at = now
+        if hold is not None:
+            room.note_freed(hold.blocks)
         self._lessons.learn(room, placement, end, now)
         self._lessons.charge(placement, end, now)
         if is_apart or hold is None:
@@ -172,6 +169,7 @@ class Bookings:
         head_tokens = self._lessons.head_tokens(placement.waiting)
         blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
         room.ledger.rest(session, blocks, session.head, head_tokens)
+        room.note_freed(-min(blocks, hold.blocks))  # it stays, until somebody takes the place
         session.has_blocks = False
         waiting = self._queue.count(Rank.SESSION)
         if session.residency is Residency.IN and waiting and not session.is_busy:
@@ -179,11 +177,4 @@ class Bookings:
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             if segment_s > queueing.slice_s(self._target_wait_s, residents, waiting):
                 room.ledger.idle.give_up_place(session)
-                self._note_release(hold.blocks, now)
                 self._counters["segments_ended"] += 1
-
-    def _note_release(self, blocks: float, now: float) -> None:
-        if self._released_at is not None and now > self._released_at:
-            rate = blocks / (now - self._released_at)
-            self.released_blocks_per_s += 0.2 * (rate - self.released_blocks_per_s)
-        self._released_at = now

@@ -12,7 +12,7 @@ from proxy.core.capacity import KvCapacity
 from proxy.core.turns import OutputStats, StopReason
 from proxy.policy import limit as limits
 from proxy.policy import sizing
-from proxy.state.calibration import PrefillRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, Session
 
@@ -20,15 +20,19 @@ _PREFILL_S: Final = 5.0
 """Uncached prompt tokens in flight are held to this much computing, so that cold prompts do not starve the decoders."""
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
-_FOREIGN_FRESH_S: Final = 30.0
 _LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
+_FULL_S: Final = 3.0
+"""Who answered that it has no room is believed for so long when no report comes to say otherwise."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _PATIENCE_S: Final = 3.0
 """A resident turn waits so long for running answers to make room before it pushes a resident out. For ever, residents
 that wait hold each other up (32 agents, 32B model: 0.33 turns/s against 0.43); not at all, they push each other out.
 """
+RESIDENT_DECIDES_AFTER_S: Final = (_PATIENCE_S, _LONG_WAIT_S)
+NEWCOMER_DECIDES_AFTER_S: Final = (_LONG_WAIT_S,)
+"""After so much waiting somebody may start though nothing else has happened."""
 _TURNS_AHEAD: Final = 1.0
 """Turns' growth kept free for residents. With none, growing residents push each other out and each pays for its whole
 prompt: 12.6 turns a minute against 13.1 (16 agents, 243k tokens).
@@ -41,25 +45,31 @@ class EngineRoom:
     Args:
         gaps: how long sessions stay away, learned over all backends.
         odds: whether they come back at all.
+        report_interval_s: between two reports of the engine when all is well.
 
     Attributes:
         ledger: who holds what.
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
+        release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
+        full_at: when the engine last answered that it has no room.
     """
 
-    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds) -> None:
+    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
         self.gaps = gaps
         self.odds = odds
+        self.report_interval_s = report_interval_s
         self.ledger = KvLedger()
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
+        self.release = ReleaseRate()
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
         self.report_at: float | None = None
         self.last_end_at = float("-inf")
         self.restarted_at = float("-inf")
+        self.full_at = float("-inf")
         self.inflight = 0
         self.control_blocks = 0.0
         self.ghost_misses = 0
@@ -72,14 +82,24 @@ class EngineRoom:
         """The engine's blocks, or None while they are unknown."""
         return self.ledger.capacity
 
+    def is_full(self, now: float) -> bool:
+        """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
+        return self.capacity is not None and now < self.full_until
+
+    @property
+    def full_until(self) -> float:
+        """Until when that answer counts."""
+        has_reported = self.report_at is not None and self.report_at > self.full_at
+        return float("-inf") if has_reported else self.full_at + _FULL_S
+
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""
         capacity = self.ledger.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
-        if age_s is None or age_s > _FOREIGN_FRESH_S:
+        if age_s is None or age_s > limits.lost_after_s(self.report_interval_s):
             self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
-        return limits.effective(self.limit.theta, age_s) * capacity.total_blocks
+        return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
     def growth_blocks(self, requests: int) -> float:
         """What the answers of so many running turns may still add."""
@@ -98,6 +118,12 @@ class EngineRoom:
     def note_turn_growth(self, tokens: int) -> None:
         """A session's context grew by so much from one turn to the next."""
         self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
+
+    def note_freed(self, blocks: float) -> None:
+        """So many blocks have come free; below zero for some of those that have not, after all."""
+        capacity = self.ledger.capacity
+        if capacity is not None:
+            self.release.add(blocks * capacity.block_tokens)
 
     def headroom_blocks(self, now: float) -> float:
         """Blocks that a new session could take."""
@@ -290,7 +316,9 @@ class EngineRoom:
         ledger = self.ledger
         while over > 0 and (session := next((one for one, _ in ledger.idle if one is not but), None)) is not None:
             heads = ledger.head_blocks
-            over -= ledger.evict(session) + heads - ledger.head_blocks
+            freed = ledger.evict(session) + heads - ledger.head_blocks
+            self.note_freed(freed)
+            over -= freed
             over -= growth_each if session.residency is Residency.IN else 0.0
             session.residency = Residency.OUT
 

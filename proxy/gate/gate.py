@@ -5,38 +5,22 @@ Between looking at the room and taking it nothing else can run, because nothing 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
+from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
 from proxy.gate.placement import Placement
+from proxy.gate.settings import GateSettings
+from proxy.gate.wake_ups import next_by_time_alone
 from proxy.policy import limit as limits
 from proxy.policy import queueing
 from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
-
-
-@dataclass(frozen=True, slots=True)
-class GateSettings:
-    """What can be chosen.
-
-    Attributes:
-        is_enforcing: False lets everything pass at once and only counts what would have waited.
-        max_hold_s: longest wait of a request before it is refused with a ticket.
-        target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
-        max_waiting: requests that wait at most, and the bytes of their bodies.
-    """
-
-    is_enforcing: bool = True
-    max_hold_s: float = 240.0
-    target_wait_s: float = 900.0
-    max_waiting: int = 512
-    max_waiting_bytes: int = 512 * 2**20
 
 
 class Gate:
@@ -62,7 +46,8 @@ class Gate:
     ) -> None:
         self.settings = settings
         self.lessons = lessons or Lessons()
-        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds) for name in backends}
+        interval_s = settings.report_interval_s
+        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds, interval_s) for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()
@@ -120,29 +105,21 @@ class Gate:
             is_side=self.lessons.is_side(turn, session, prompt_tokens),
         )
         waiting.rank = self.lessons.rank(waiting)
-        self._take_ticket(waiting, now)
+        if tickets.redeem(waiting, now):
+            self.counters["tickets_redeemed"] += 1
         older = self.queue.twin_of(turn)
         if older is not None:
-            # Its client gave up on it and asks again: the copy takes its place.
-            self.queue.remove(older)
-            waiting.replaced = older
             waiting.stamp = min(waiting.stamp, older.stamp)
-            self.counters["resends"] += 1
+            if self.queue.takes_over(turn, now):
+                # Its client gave up on it and asks again: the copy takes its place.
+                self.queue.remove(older)
+                waiting.replaced = older
+                self.counters["resends"] += 1
         self.lessons.lift(waiting.fairness_key, self.queue.keys)
         self.queue.add(waiting)
         if waiting.rank is Rank.RESIDENT:
             self._bookings.come_back(session)
         return waiting
-
-    def _take_ticket(self, waiting: Waiting, now: float) -> None:
-        """The place that an earlier refusal left this session; a side call neither needs nor spends it."""
-        session = waiting.session
-        if session.stamp is None or waiting.rank is Rank.CONTROL or waiting.is_side:
-            return
-        if now <= session.stamp_until:
-            waiting.stamp, waiting.has_ticket = session.stamp, True
-            self.counters["tickets_redeemed"] += 1
-        session.stamp = None
 
     def pump(
         self, now: float, only: Collection[str] | None = None, *, arrival: Waiting | None = None
@@ -156,7 +133,7 @@ class Gate:
         """
         if not len(self.queue):
             return []
-        names: Collection[str] = self.rooms if only is None else only
+        names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
         if len(names) > 1:
             names = frozenset(names)
         placed: list[Placement] = []
@@ -199,29 +176,35 @@ class Gate:
         is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
         return oldest if is_overdue else None
 
-    def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool) -> bool:
+    def reroute(self, waiting: Waiting, candidates: Sequence[str]) -> None:
+        """Other backends may serve a waiting request now; `pump` moves a resident whose home is not among them."""
+        waiting.candidates = tuple(candidates)
+
+    def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool, has_left: bool = False) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
 
         Args:
             waiting: the request.
             now: monotonic seconds.
             keeps_ticket: its session may come back within a while and counts as waiting since it first came.
+            has_left: its client is gone, so that the while is shorter.
         """
         if not self.queue.remove(waiting):
             return False
-        if keeps_ticket and waiting.rank is not Rank.CONTROL and not waiting.is_side:
-            waiting.session.stamp = waiting.stamp
-            waiting.session.stamp_until = now + queueing.TICKET_TTL_S
-            self.counters["tickets_issued"] += 1
+        if keeps_ticket:
+            self.keep_place(waiting, now, has_left=has_left)
         return True
 
-    def expected_wait_s(self) -> float:
+    def keep_place(self, waiting: Waiting, now: float, *, has_left: bool) -> None:
+        """A request was not served; its session may come back for its place in line."""
+        if tickets.issue(waiting, now, has_left=has_left):
+            self.counters["tickets_issued"] += 1
+
+    def expected_wait_s(self, now: float) -> float:
         """How long a newcomer would probably wait, from what is ahead of it and how fast room comes free."""
         ahead = sum(other.prompt_tokens for other in self.queue)
-        block_tokens = next((r.capacity.block_tokens for r in self.rooms.values() if r.capacity), 16)
-        if self._bookings.released_blocks_per_s <= 0:
-            return queueing.HEAD_RESERVATION_S
-        return ahead / (self._bookings.released_blocks_per_s * block_tokens)
+        tokens_per_s = sum(room.release.look(now) for room in self.rooms.values())
+        return ahead / tokens_per_s if tokens_per_s > 0 else queueing.HEAD_RESERVATION_S
 
     # -- what happens to placed turns
 
@@ -254,7 +237,14 @@ class Gate:
         room.ledger.capacity = capacity
 
     def see_report(
-        self, backend: str, now: float, *, usage_ratio: float | None, preemptions: int, is_short_of_memory: bool
+        self,
+        backend: str,
+        now: float,
+        *,
+        usage_ratio: float | None,
+        preemptions: int,
+        is_short_of_memory: bool,
+        prefill_tokens_per_s: float = 0.0,
     ) -> None:
         """One good report of a backend; capacity comes separately.
 
@@ -264,9 +254,12 @@ class Gate:
             usage_ratio: share of blocks held by running requests, ours and others'.
             preemptions: since the last report.
             is_short_of_memory: requests wait for blocks inside the engine at a usage above nine tenths.
+            prefill_tokens_per_s: prompts were computed at least so fast; 0 when nothing is known of it.
         """
         room = self.rooms[backend]
         room.report_at = now
+        room.release.look(now)
+        room.prefill.on_report(prefill_tokens_per_s)
         room.limit = limits.after_report(
             room.limit,
             now,
@@ -284,14 +277,23 @@ class Gate:
         self.rooms[backend].forget_residents(now)
         self.counters["restarts"] += 1
 
+    def see_overload(self, backend: str, now: float) -> None:
+        """A backend answered that it has no room: none is counted there until its next report says what is true."""
+        self.rooms[backend].full_at = now
+        self.counters["overloads"] += 1
+
     def next_event_at(self, now: float) -> float | None:
-        """When to pump again although nothing happened: a lease ends while somebody waits."""
+        """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
         if not len(self.queue):
             return None
         ends = [room.next_lease_end(now) for room in self.rooms.values() if room.capacity]
+        ends.append(next_by_time_alone(self.queue, self.rooms.values(), now))
         return min((end for end in ends if end is not None), default=None)
 
     # -- inside
+
+    def _is_open(self, name: str, now: float) -> bool:
+        return not self.settings.is_enforcing or not self.rooms[name].is_full(now)
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""

@@ -145,7 +145,11 @@ class ReturnOdds:
 
 
 class PrefillRate:
-    """How many prompt tokens a second a backend computes, from first tokens of requests that were alone in prefill."""
+    """How many prompt tokens a second a backend computes.
+
+    From first tokens of requests that were alone in prefill; answers that are not streamed tell none, so what the
+    engine itself says of finished ones counts too, where it is more.
+    """
 
     START_TOKENS_PER_S: Final = 3_000.0
     """A 27B model on one consumer card; a faster card is learned within a few cold prompts."""
@@ -162,5 +166,41 @@ class PrefillRate:
         weight = max(0.2, 1 / self._samples)
         self.tokens_per_s += weight * (uncached_tokens / waited_s - self.tokens_per_s)
 
+    def on_report(self, at_least_tokens_per_s: float) -> None:
+        """The engine computed prompts at least so fast: those of one batch share the time that each is said to take."""
+        if at_least_tokens_per_s > self.tokens_per_s:
+            self.tokens_per_s += 0.2 * (at_least_tokens_per_s - self.tokens_per_s)
+
     def __repr__(self) -> str:
         return f"<PrefillRate {self.tokens_per_s:.0f}/s>"
+
+
+class ReleaseRate:
+    """How fast room comes free on a backend, in tokens a second: a mean over the last minute or so."""
+
+    _MEMORY_S: Final = 60.0
+
+    def __init__(self) -> None:
+        self.tokens_per_s = 0.0
+        self._freed_tokens = 0.0
+        self._began_at: float | None = None
+        self._seen_at = 0.0
+
+    def add(self, tokens: float) -> None:
+        """So much has come free."""
+        self._freed_tokens += tokens
+
+    def look(self, now: float) -> float:
+        """The rate at `now` (monotonic seconds), with what has come free since the last look."""
+        if self._began_at is None:
+            self._began_at = self._seen_at = now
+        since_s = now - self._seen_at
+        if since_s > 0:
+            # A plain mean at first, so that it does not creep up from nothing for a minute.
+            weight = min(1.0, since_s / min(self._MEMORY_S, now - self._began_at))
+            self.tokens_per_s += weight * (self._freed_tokens / since_s - self.tokens_per_s)
+            self._freed_tokens, self._seen_at = 0.0, now
+        return self.tokens_per_s
+
+    def __repr__(self) -> str:
+        return f"<ReleaseRate {self.tokens_per_s:.0f}/s>"

@@ -186,13 +186,21 @@ class KvLedger:
         """
         if not self.uncached_tokens:
             return 0
-        behind_s = 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
+        behind_s = self._computes_for_s(tokens_per_s)
         while self._uncached:
             hold_id, oldest = next(iter(self._uncached.items()))
             if now - oldest.sent_at <= behind_s:
                 break
             self.computed(hold_id)
         return self.uncached_tokens
+
+    def next_computed_at(self, tokens_per_s: float) -> float | None:
+        """When the first prompt that is still being computed counts as computed, should no first token tell so."""
+        oldest = next(iter(self._uncached.values()), None)
+        return None if oldest is None else oldest.sent_at + self._computes_for_s(tokens_per_s)
+
+    def _computes_for_s(self, tokens_per_s: float) -> float:
+        return 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
 
     def give_back(self, hold_id: int) -> Hold | None:
         """A turn has ended, however; None when it was given back before (its engine restarted)."""

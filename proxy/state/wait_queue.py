@@ -3,6 +3,7 @@
 Written by the gate alone. Bounded by entries and by the bytes of the bodies that they hold.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,8 @@ from proxy.state.sessions import Session
 
 MAX_WAITING: Final = 512
 MAX_BODY_BYTES: Final = 512 * 2**20
+_REPLACED_ONCE_IN_S: Final = 600.0
+"""Longer than any hold, so that a copy that was replaced and comes back is known for one whose client is there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +65,7 @@ class WaitQueue:
         self._twins: dict[tuple[object, int], Waiting] = {}
         self._entries = 0
         self.keys: dict[str, int] = {}
+        self._replaced_at: OrderedDict[tuple[object, int], float] = OrderedDict()
         self.body_bytes = 0
 
     def __len__(self) -> int:
@@ -76,9 +80,43 @@ class WaitQueue:
         """Whether the one that came last may not stay."""
         return len(self) > self._capacity or self.body_bytes > self._capacity_bytes
 
+    def surplus(self, arrival: Waiting) -> list[Waiting]:
+        """Who may not stay, now that this one came: nobody, some who have waited for less time, or it alone.
+
+        Whoever has waited longest stays, refusals with a ticket in between counted, so that who comes back is not
+        refused for ever while newcomers take each place that comes free.
+        """
+        if not self.is_overfull:
+            return []
+        if max(self, key=_standing) is arrival:
+            return [arrival]
+        leaving: list[Waiting] = []
+        entries, body_bytes = len(self), self.body_bytes
+        for entry in sorted(self, key=_standing, reverse=True):
+            if entry is arrival:
+                break
+            leaving.append(entry)
+            entries, body_bytes = entries - 1, body_bytes - entry.body_bytes
+            if entries <= self._capacity and body_bytes <= self._capacity_bytes:
+                return leaving
+        return [arrival]
+
     def twin_of(self, turn: Turn) -> Waiting | None:
         """A waiting copy of the same turn, if there is one."""
         return self._twins.get((turn.session, turn.twin)) if turn.twin else None
+
+    def takes_over(self, turn: Turn, now: float) -> bool:
+        """A copy of a turn that waits has come; says whether it takes the place of the one that waits.
+
+        Once in a while: whose client has given up does not come back for it. If a further copy comes, both clients are
+        there and each would push the other out for ever; from then on copies wait beside each other.
+        """
+        key = (turn.session, turn.twin)
+        replaced_at = self._replaced_at.pop(key, None)
+        self._replaced_at[key] = now
+        if len(self._replaced_at) > self._capacity:
+            self._replaced_at.popitem(last=False)
+        return replaced_at is None or now - replaced_at > _REPLACED_ONCE_IN_S
 
     def add(self, waiting: Waiting) -> None:
         """A request begins to wait."""
@@ -114,6 +152,10 @@ class WaitQueue:
         """Those of a rank, in order of arrival."""
         return list(self._by_rank[rank].values())
 
+    def oldest(self, rank: Rank) -> Waiting | None:
+        """The one of a rank that came first."""
+        return next(iter(self._by_rank[rank].values()), None)
+
     def count(self, rank: Rank) -> int:
         """How many of a rank wait."""
         return len(self._by_rank[rank])
@@ -124,3 +166,9 @@ class WaitQueue:
 
     def __repr__(self) -> str:
         return f"<WaitQueue { ({rank.name.lower(): len(entries) for rank, entries in self._by_rank.items()}) }>"
+
+
+def _standing(waiting: Waiting) -> tuple[bool, bool, float, int]:
+    """Whoever has the highest leaves first: batches, then the youngest; a resident's only waiting turn goes last."""
+    is_resident = waiting.rank is Rank.RESIDENT and waiting.session.waiting == 1
+    return waiting.rank is Rank.BATCH, not is_resident, waiting.stamp, waiting.id
