@@ -6,6 +6,7 @@ A turn of a resident session needs (A) only, and after a moment it may push out 
 may push out only those whose lease is over. Called by the gate alone; nothing in here waits.
 """
 
+from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -21,8 +22,12 @@ _PREFILL_S: Final = 5.0
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
 _FOREIGN_FRESH_S: Final = 30.0
-_LONG_WAIT_S: Final = 30.0
+LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
+AGENT_SLACK: Final = 0.1
+"""Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
+_ROUNDING: Final = 1e-6
+"""Blocks by which a bound is wider than the sum that it stands for, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _PATIENCE_S: Final = 3.0
@@ -102,6 +107,24 @@ class EngineRoom:
     def headroom_blocks(self, now: float) -> float:
         """Blocks that a new session could take."""
         return self.limit_blocks(now) - self.ledger.used_blocks - self.growth_blocks(len(self.ledger.holds))
+
+    def opening_blocks(self, now: float) -> tuple[float, float, float]:
+        """The most that anybody may add here while others run, that a newcomer may, that a sub-agent may."""
+        ledger = self.ledger
+        limit = self.limit_blocks(now)
+        growth = self.growth_blocks(len(ledger.holds) + 1)
+        taken = ledger.pinned_blocks + ledger.foreign_blocks + growth
+        turn = limit - taken - ledger.pinned_head_blocks() + _ROUNDING
+        growth_each = self.turn_growth_blocks()
+        self._let_go(now)
+        idle = ledger.idle_blocks + ledger.head_blocks - ledger.over_blocks(None, growth_each)
+        session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
+        return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit)
+
+    def opening_tokens(self, now: float) -> float:
+        """Prompt tokens that may be added to those that are being computed, by a request that has not waited long."""
+        in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
+        return self._allowed_prefill(now) - in_flight if in_flight else inf
 
     def fits_running(
         self,
@@ -233,12 +256,14 @@ class EngineRoom:
     def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
         # What is not streamed tells no first token: after the time that its prompt takes, it counts as computed.
         in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
-        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
-        if now - self.restarted_at < _SLOW_START_S:
-            allowed /= 2
-        if waited_s > _LONG_WAIT_S:
+        allowed = self._allowed_prefill(now)
+        if waited_s > LONG_WAIT_S:
             return in_flight <= allowed  # one oversized prompt at a time
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
+
+    def _allowed_prefill(self, now: float) -> float:
+        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
+        return allowed / 2 if now - self.restarted_at < _SLOW_START_S else allowed
 
     def _lease_s(self, session: Session) -> float:
         capacity = self.ledger.capacity

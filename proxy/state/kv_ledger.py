@@ -136,6 +136,11 @@ class KvLedger:
                 blocks += known.blocks if gone[head] == known.users else 0.0
             yield session, blocks
 
+    def booked_head_blocks(self, head: int) -> float:
+        """What a head is booked at; 0 when nobody uses it."""
+        known = self._heads.get(head)
+        return known.blocks if known is not None else 0.0
+
     def knows_head(self, head: int) -> bool:
         """Whether some turn or resident uses this head now."""
         return head in self._heads
@@ -239,15 +244,15 @@ class KvLedger:
             known.over += 1
             self._over_head_blocks += known.blocks if known.is_over else 0.0
 
-    def over_blocks(self, but: Session, growth_each: float) -> float:
+    def over_blocks(self, but: Session | None, growth_each: float) -> float:
         """What would come free with all whose lease is over, except one.
 
         Args:
-            but: who is to stay.
+            but: who is to stay, if anybody.
             growth_each: blocks that are kept for the growth of each resident.
         """
         blocks = self.idle.over_blocks + self._over_head_blocks + growth_each * self.idle.over_residents
-        if self.idle.is_over(but):
+        if but is not None and self.idle.is_over(but):
             rest = self.idle.get(but)
             assert rest is not None
             known = self._heads.get(rest.head)
