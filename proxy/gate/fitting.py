@@ -3,7 +3,7 @@
 Called by the gate before it places anything; changes nothing but what a room gives away to make a turn fit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
@@ -51,20 +51,26 @@ class Fitting:
         self._sessions = sessions
         self._is_enforcing = is_enforcing
 
-    def roomiest(self, waiting: Waiting, names: list[str], now: float) -> list[str]:
+    def roomiest(self, waiting: Waiting, names: list[str], now: float) -> Iterator[str]:
         """In which order to try these: home first, then by room."""
         home = waiting.session.home
-        if len(names) < 2:
-            return names
+        others = names
+        if home in names:
+            yield home
+            others = [name for name in names if name != home]
+        if len(others) < 2:
+            yield from others
+            return
         key = waiting.session.key
         # Between equals the session's own hash decides, so that idle backends share newcomers.
-        return sorted(names, key=lambda name: (name != home, -self._headroom_ratio(name, now), hash((key, name))))
+        yield from sorted(others, key=lambda name: (-self._headroom_ratio(name, now), hash((key, name))))
 
     def _headroom_ratio(self, name: str, now: float) -> float:
         room = self._rooms[name]
-        if room.capacity is None:
+        capacity = room.ledger.capacity
+        if capacity is None:
             return -float(room.inflight)
-        return room.headroom_blocks(now) / room.capacity.total_blocks - 0.001 * room.inflight
+        return room.headroom_blocks(now) / capacity.total_blocks - 0.001 * room.inflight
 
     def fits_running(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
         """What a resident session's turn takes on a backend, or None if it may not start there."""

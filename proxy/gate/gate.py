@@ -174,7 +174,12 @@ class Gate:
                 self._try_session(arrival, _without(names, taken), now, placed)
             if placed or arrival.rank is not Rank.BATCH:
                 return placed
-        for waiting in self.queue.of(Rank.RESIDENT) + self.queue.of(Rank.CONTROL):
+        for waiting in self.queue.of(Rank.RESIDENT):
+            session, is_anywhere = waiting.session, len(waiting.candidates) == len(self.rooms)
+            if is_anywhere and session.residency is Residency.IN and session.home not in names:
+                continue  # nothing has changed at home; most of those that wait are passed over here
+            self._try(waiting, names, now, placed)
+        for waiting in self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
         for rank in (Rank.SESSION, Rank.BATCH):
             if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):

@@ -36,6 +36,7 @@ class Opening(NamedTuple):
 
 
 _OPEN = Opening()
+_CLOSED = Opening(0.0, 0.0, 0.0, 0.0, -1.0)
 
 
 class Openings:
@@ -83,8 +84,8 @@ class Openings:
     def may_fit(self, waiting: Waiting, name: str) -> bool:
         """Whether a session is not certainly too large for a backend."""
         opening = self._seen.get(name) or self.of(name)
-        if opening is _OPEN:
-            return True
+        if opening is _OPEN or opening is _CLOSED:
+            return opening is _OPEN
         if waiting.session.home == name:  # what lies there of it is not needed twice
             return self._least_blocks(waiting, name) <= opening.turn_blocks
         if waiting.prompt_tokens > opening.longest_tokens:
@@ -119,12 +120,17 @@ class Openings:
         capacity = room.ledger.capacity
         if capacity is None or not room.ledger.holds:
             return _OPEN
+        prefill_tokens = room.opening_tokens(self._now)
+        if prefill_tokens < 0:
+            return _CLOSED
         turn, session, agent = room.opening_blocks(self._now)
+        if turn < 1.0:
+            return _CLOSED
         most = max(session, agent) + room.ledger.head_blocks - capacity.beta_blocks
         return Opening(
             turn_blocks=turn,
             session_blocks=session,
             agent_blocks=agent,
-            prefill_tokens=room.opening_tokens(self._now),
+            prefill_tokens=prefill_tokens,
             longest_tokens=most * capacity.block_tokens / capacity.alpha if session >= 1.0 or agent >= 1.0 else -1.0,
         )

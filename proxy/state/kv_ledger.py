@@ -56,6 +56,7 @@ class KvLedger:
         capacity: what the engine has, or None while that is unknown.
         idle: sessions between two turns.
         foreign_blocks: what others than us hold there, smoothed.
+        head_changes: grows whenever heads are used otherwise than before.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class KvLedger:
         self.head_blocks = 0.0
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
+        self.head_changes = 0
         self._running_head_blocks = 0.0
         self._over_head_blocks = 0.0
         self._uncached: dict[int, Hold] = {}
@@ -150,6 +152,7 @@ class KvLedger:
         known = self._heads.get(head)
         if known is not None and self.capacity is not None:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
+            self.head_changes += 1
             self.head_blocks += blocks - known.blocks
             self._running_head_blocks += blocks - known.blocks if known.running else 0.0
             self._over_head_blocks += blocks - known.blocks if known.is_over else 0.0
@@ -288,12 +291,14 @@ class KvLedger:
         elif known.is_over:
             self._over_head_blocks -= known.blocks
         known.users += 1
+        self.head_changes += 1
         return known
 
     def _leave_head(self, head: int, *, was_over: bool = False) -> None:
         known = self._heads[head]
         self._over_head_blocks -= known.blocks if known.is_over else 0.0
         known.users -= 1
+        self.head_changes += 1
         known.over -= was_over
         self._over_head_blocks += known.blocks if known.is_over else 0.0
         if known.users == 0:

@@ -2,7 +2,8 @@
 
 A decision is everything that one event causes: an arrival (or its refusal when the queue is full) or the end of a turn,
 with all placements that it leads to and the question when to look again. The traffic is drawn from a seed, its time is
-virtual; only the decisions are timed, on the clock of this machine. Fails when the 99th percentile exceeds 1 ms.
+virtual; only the decisions are timed: in CPU time, which another process on the machine does not lengthen, and on the
+wall. Fails when the 99th percentile of the CPU time exceeds 1 ms.
 
     make bench-gate
 """
@@ -12,7 +13,7 @@ import random
 import sys
 import tracemalloc
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import click
 
@@ -28,6 +29,8 @@ BLOCKS = 131_072
 BLOCK_TOKENS = 16
 TURNS_PER_S = 50.0
 LIMIT_P99_MS = 1.0
+FIRST_TOKENS = 500, 4_000
+"""Of the turn that makes a session known; all together nearly fill the caches."""
 HEADS = 8
 HEAD_TOKENS = 6_000
 STOPS = (StopReason.TOOL_USE, StopReason.TOOL_USE, StopReason.TOOL_USE, StopReason.END_TURN, StopReason.OTHER)
@@ -54,7 +57,7 @@ class Crowd:
         """Every session has one small turn, and rests where it was."""
         for number in range(self._sessions):
             self._pass(0.002)
-            waiting = self.gate.arrive(self._turn(number, self._rng.randint(100, 1_000)), self._names, self.now)
+            waiting = self.gate.arrive(self._turn(number, self._rng.randint(*FIRST_TOKENS)), self._names, self.now)
             for placement in self.gate.pump(self.now, self._names, arrival=waiting):
                 self._finish(placement)
 
@@ -172,14 +175,17 @@ def main() -> int:
     for _ in range(2_000):
         crowd.event()()
     took: list[float] = []
+    wall: list[float] = []
     waiting = 0
     for _ in range(options.decisions):
         decide = crowd.event()
-        began = perf_counter()
+        began, began_cpu = perf_counter(), thread_time()
         decide()
-        took.append((perf_counter() - began) * 1e3)
+        took.append((thread_time() - began_cpu) * 1e3)
+        wall.append((perf_counter() - began) * 1e3)
         waiting += len(crowd.gate.queue)
     took.sort()
+    wall.sort()
     p50, p99 = took[len(took) // 2], took[int(0.99 * len(took))]
     gate = crowd.gate
     idle = sum(len(room.ledger.idle) for room in gate.rooms.values())
@@ -189,6 +195,7 @@ def main() -> int:
         f" {running} turns running, {waiting / len(took):.0f} waiting on average"
     )
     click.echo(f"one decision: p50 {p50:.3f} ms, p99 {p99:.3f} ms, max {took[-1]:.3f} ms ({len(took)} decisions)")
+    click.echo(f"on the wall: p50 {wall[len(wall) // 2]:.3f} ms, p99 {wall[int(0.99 * len(wall))]:.3f} ms")
     click.echo(f"one session: {session_bytes():.0f} bytes")
     if p99 > LIMIT_P99_MS:
         click.echo(f"p99 is over {LIMIT_P99_MS} ms", err=True)
