@@ -6,6 +6,8 @@ A turn of a resident session needs (A) only, and after a moment it may push out 
 may push out only those whose lease is over. Called by the gate alone; nothing in here waits.
 """
 
+from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -20,18 +22,24 @@ _PREFILL_S: Final = 5.0
 """Uncached prompt tokens in flight are held to this much computing, so that cold prompts do not starve the decoders."""
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
-_LONG_WAIT_S: Final = 30.0
+LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
 _FULL_S: Final = 3.0
 """Who answered that it has no room is believed for so long when no report comes to say otherwise."""
+AGENT_SLACK: Final = 0.1
+"""Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
+_LOOK_AGAIN_S: Final = 1.0
+"""Leases change a little with what is learned; one that runs is looked at as often as reports come."""
+_ROUNDING: Final = 1e-6
+"""Blocks by which a bound is wider than the sum that it stands for, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _PATIENCE_S: Final = 3.0
 """A resident turn waits so long for running answers to make room before it pushes a resident out. For ever, residents
 that wait hold each other up (32 agents, 32B model: 0.33 turns/s against 0.43); not at all, they push each other out.
 """
-RESIDENT_DECIDES_AFTER_S: Final = (_PATIENCE_S, _LONG_WAIT_S)
-NEWCOMER_DECIDES_AFTER_S: Final = (_LONG_WAIT_S,)
+RESIDENT_DECIDES_AFTER_S: Final = (_PATIENCE_S, LONG_WAIT_S)
+NEWCOMER_DECIDES_AFTER_S: Final = (LONG_WAIT_S,)
 """After so much waiting somebody may start though nothing else has happened."""
 _TURNS_AHEAD: Final = 1.0
 """Turns' growth kept free for residents. With none, growing residents push each other out and each pays for its whole
@@ -74,6 +82,10 @@ class EngineRoom:
         self.control_blocks = 0.0
         self.ghost_misses = 0
         self.turn_growth_tokens = 0.0
+        self._kept: Session | None = None
+        self._kept_until = 0.0
+        self._front = 0.0
+        self._front_seen: tuple[int, int, float] | None = None
         self._lease_end: float | None = None
         self._lease_end_seen: tuple[int, float | None] | None = None
 
@@ -128,6 +140,26 @@ class EngineRoom:
     def headroom_blocks(self, now: float) -> float:
         """Blocks that a new session could take."""
         return self.limit_blocks(now) - self.ledger.used_blocks - self.growth_blocks(len(self.ledger.holds))
+
+    def opening_blocks(self, now: float) -> tuple[float, float, float]:
+        """The most that anybody may add here while others run, that a newcomer may, that a sub-agent may."""
+        ledger = self.ledger
+        limit = self.limit_blocks(now)
+        growth = self.growth_blocks(len(ledger.holds) + 1)
+        taken = ledger.pinned_blocks + ledger.foreign_blocks + growth
+        turn = limit - taken - ledger.pinned_head_blocks() + _ROUNDING
+        if turn < 1.0:
+            return turn, turn, turn
+        growth_each = self.turn_growth_blocks()
+        self._let_go(now)
+        idle = ledger.idle_blocks + ledger.head_blocks - self._front_blocks(now, growth_each)
+        session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
+        return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit)
+
+    def opening_tokens(self, now: float) -> float:
+        """Prompt tokens that may be added to those that are being computed, by a request that has not waited long."""
+        in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
+        return self._allowed_prefill(now) - in_flight if in_flight else inf
 
     def fits_running(
         self,
@@ -246,8 +278,14 @@ class EngineRoom:
     def _let_go(self, now: float) -> None:
         """See which leases are over, as far as the first that is not."""
         idle = self.ledger.idle
-        while (first := idle.first_kept()) is not None and not self._keeps_place(first, now):
-            self.ledger.let_go()
+        while (first := idle.first_kept()) is not None:
+            if first is self._kept and now <= self._kept_until and first.residency is Residency.IN:
+                return
+            if not self._keeps_place(first, now):
+                self.ledger.let_go()
+                continue
+            self._kept, self._kept_until = first, min(first.idle_since + self._lease_s(first), now + _LOOK_AGAIN_S)
+            return
 
     def overfill(self, session: Session, need: float) -> None:
         """A turn goes in without room: book as gone what the engine will give away for it."""
@@ -259,12 +297,14 @@ class EngineRoom:
     def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
         # What is not streamed tells no first token: after the time that its prompt takes, it counts as computed.
         in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
-        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
-        if now - self.restarted_at < _SLOW_START_S:
-            allowed /= 2
-        if waited_s > _LONG_WAIT_S:
+        allowed = self._allowed_prefill(now)
+        if waited_s > LONG_WAIT_S:
             return in_flight <= allowed  # one oversized prompt at a time
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
+
+    def _allowed_prefill(self, now: float) -> float:
+        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
+        return allowed / 2 if now - self.restarted_at < _SLOW_START_S else allowed
 
     def _lease_s(self, session: Session) -> float:
         capacity = self.ledger.capacity
@@ -296,19 +336,33 @@ class EngineRoom:
         """
         self._let_go(now)
         ledger, idle = self.ledger, self.ledger.idle
+        if idle.get(but) is None:
+            return self._front_blocks(now, growth_each)
         if idle.has_returned(but):
-            blocks, behind = 0.0, ledger.freed_by(one for one, _ in idle if one is not but)
-        else:
-            blocks = ledger.over_blocks(but, growth_each)
-            if blocks >= enough or idle.first_kept() is not but:
-                return blocks
-            behind = ledger.freed_by(idle.kept(skip=1), after_over=True)
-        for session, held in behind:
+            return self._walk(ledger.freed_by(one for one, _ in idle if one is not but), now, growth_each)
+        blocks = ledger.over_blocks(but, growth_each)
+        if blocks >= enough or idle.first_kept() is not but:
+            return blocks
+        return blocks + self._walk(ledger.freed_by(idle.kept(skip=1), after_over=True), now, growth_each)
+
+    def _front_blocks(self, now: float, growth_each: float) -> float:
+        """The same for somebody who has nothing here; it is asked often, and walks only after changes."""
+        ledger, idle = self.ledger, self.ledger.idle
+        if not idle.has_returned():
+            return ledger.over_blocks(None, growth_each)
+        seen = (idle.changes, ledger.head_changes, growth_each)
+        if seen != self._front_seen:
+            self._front_seen = seen
+            self._front = self._walk(ledger.freed_by(one for one, _ in idle), now, growth_each)
+        return self._front
+
+    def _walk(self, freed: Iterable[tuple[Session, float]], now: float, growth_each: float) -> float:
+        """What comes free up to the first that keeps its place."""
+        blocks = 0.0
+        for session, held in freed:
             if self._keeps_place(session, now):
                 break
             blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
-            if blocks >= enough:
-                break
         return blocks
 
     def _give_away(self, over: float, but: Session, growth_each: float = 0.0) -> None:

@@ -3,10 +3,10 @@
 Called by the gate before it places anything; changes nothing but what a room gives away to make a turn fit.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from proxy.gate.engine_room import EngineRoom
+from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
 from proxy.gate.lessons import Lessons
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, SessionTable
@@ -51,21 +51,26 @@ class Fitting:
         self._sessions = sessions
         self._is_enforcing = is_enforcing
 
-    def roomiest(self, waiting: Waiting, names: Collection[str], now: float) -> Sequence[str]:
-        """Where to try: home first, then by room."""
-        usable = [name for name in waiting.candidates if name in names]
+    def roomiest(self, waiting: Waiting, names: list[str], now: float) -> Iterator[str]:
+        """In which order to try these: home first, then by room."""
         home = waiting.session.home
-        if len(usable) < 2:
-            return usable
+        others = names
+        if home in names:
+            yield home
+            others = [name for name in names if name != home]
+        if len(others) < 2:
+            yield from others
+            return
         key = waiting.session.key
         # Between equals the session's own hash decides, so that idle backends share newcomers.
-        return sorted(usable, key=lambda name: (name != home, -self._headroom_ratio(name, now), hash((key, name))))
+        yield from sorted(others, key=lambda name: (-self._headroom_ratio(name, now), hash((key, name))))
 
     def _headroom_ratio(self, name: str, now: float) -> float:
         room = self._rooms[name]
-        if room.capacity is None:
+        capacity = room.ledger.capacity
+        if capacity is None:
             return -float(room.inflight)
-        return room.headroom_blocks(now) / room.capacity.total_blocks - 0.001 * room.inflight
+        return room.headroom_blocks(now) / capacity.total_blocks - 0.001 * room.inflight
 
     def fits_running(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
         """What a resident session's turn takes on a backend, or None if it may not start there."""
@@ -84,7 +89,7 @@ class Fitting:
             return took
         need, head = took.private_blocks + took.new_head_blocks, waiting.turn.head
         waited_s = now - waiting.arrived_at
-        slack = 0.1 if self._has_resident_parent(waiting) else 0.0
+        slack = AGENT_SLACK if self._has_resident_parent(waiting) else 0.0
         fits = room.fits_set(
             waiting.session, need, took.uncached_tokens, now, head=head, waited_s=waited_s, slack=slack
         )

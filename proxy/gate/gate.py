@@ -6,14 +6,16 @@ Between looking at the room and taking it nothing else can run, because nothing 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import count
+from operator import attrgetter
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
 from proxy.gate.engine_room import EngineRoom
-from proxy.gate.fitting import Fitting
+from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.lessons import Lessons
+from proxy.gate.openings import Openings
 from proxy.gate.placement import Placement
 from proxy.gate.settings import GateSettings
 from proxy.gate.wake_ups import next_by_time_alone
@@ -52,10 +54,12 @@ class Gate:
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()
         self._fitting = Fitting(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
+        self._openings = Openings(self.rooms, self.lessons, is_enforcing=settings.is_enforcing)
         self._bookings = Bookings(
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
         self._ids = count(1)
+        self._has_widened = False
 
     # -- requests
 
@@ -136,6 +140,7 @@ class Gate:
         names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
         if len(names) > 1:
             names = frozenset(names)
+        self._openings.begin(now)
         placed: list[Placement] = []
         if arrival is not None:
             if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
@@ -146,16 +151,43 @@ class Gate:
                 self._try_session(arrival, _without(names, taken), now, placed)
             if placed or arrival.rank is not Rank.BATCH:
                 return placed
-        for waiting in self.queue.of(Rank.RESIDENT) + self.queue.of(Rank.CONTROL):
+        for waiting in self.queue.of(Rank.RESIDENT):
+            session, is_anywhere = waiting.session, len(waiting.candidates) == len(self.rooms)
+            if is_anywhere and session.residency is Residency.IN and session.home not in names:
+                continue  # nothing has changed at home; most of those that wait are passed over here
+            self._try(waiting, names, now, placed)
+        for waiting in self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
         for rank in (Rank.SESSION, Rank.BATCH):
             if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):
                 break
             entries = self.queue.of(rank)
             taken = self._try_overdue(entries, names, now, placed)
-            for waiting in sorted(entries, key=lambda entry: self.lessons.order(entry, now)):
-                self._try_session(waiting, _without(names, taken), now, placed)
+            self._try_in_order(entries, _without(names, taken), now, placed)
         return placed
+
+    def _try_in_order(
+        self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
+    ) -> None:
+        """Those that could fit anywhere, least served key first; further ones when a placement has left more room."""
+        last: tuple[tuple[float, float], int] | None = None
+        is_wider = bool(names)
+        while is_wider:
+            is_wider = False
+            line = [
+                (self.lessons.order(entry, now), number, entry)
+                for number, entry in enumerate(entries)
+                if self._openings.may_fit_anywhere(entry, names)
+            ]
+            for order, number, entry in sorted(line):
+                if last is not None and (order, number) <= last:
+                    continue
+                last = order, number
+                self._has_widened = False
+                self._try_session(entry, names, now, placed)
+                if self._has_widened:
+                    is_wider = True
+                    break
 
     def _try_overdue(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -172,7 +204,7 @@ class Gate:
         return () if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
 
     def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
-        oldest = min(entries, key=lambda entry: entry.stamp, default=None)
+        oldest = min(entries, key=attrgetter("stamp"), default=None)
         is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
         return oldest if is_overdue else None
 
@@ -298,12 +330,13 @@ class Gate:
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
         if waiting.rank is Rank.CONTROL:
-            for name in self._fitting.roomiest(waiting, names, now):
+            usable = [name for name in waiting.candidates if name in names]
+            for name in self._fitting.roomiest(waiting, usable, now):
                 if took := self._fitting.fits_control(waiting, name):
-                    placed.append(self._bookings.place(waiting, "control", took, now))
+                    self._place(waiting, "control", took, now, placed)
                     return
-                if took := self._fitting.fits_set(waiting, name, now):
-                    placed.append(self._bookings.place(waiting, "new", took, now))
+                if self._openings.may_fit(waiting, name) and (took := self._fitting.fits_set(waiting, name, now)):
+                    self._place(waiting, "new", took, now, placed)
                     return
             return
         session = waiting.session
@@ -313,24 +346,39 @@ class Gate:
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
-        if session.home in names and (took := self._fitting.fits_running(waiting, session.home, now)):
-            placed.append(self._bookings.place(waiting, "resident", took, now))
+        self._try_resident(waiting, session.home, names, now, placed)
+
+    def _try_resident(
+        self, waiting: Waiting, home: str, names: Collection[str], now: float, placed: list[Placement]
+    ) -> bool:
+        """A turn of a session that is in, which may go nowhere but home; says whether it was placed."""
+        if home not in names or not self._openings.may_run(waiting, home):
+            return False
+        took = self._fitting.fits_running(waiting, home, now)
+        if took is None:
+            return False
+        self._place(waiting, "resident", took, now, placed)
+        return True
 
     def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
         """A session that is new or out; says whether it was placed."""
         session = waiting.session
-        if session.residency is Residency.IN and session.home in waiting.candidates:
+        if session.residency is Residency.IN and session.home is not None and session.home in waiting.candidates:
             # Another turn of it was admitted meanwhile.
-            if session.home not in names or not (took := self._fitting.fits_running(waiting, session.home, now)):
-                return False
-            placed.append(self._bookings.place(waiting, "resident", took, now))
-            return True
-        for name in self._fitting.roomiest(waiting, names, now):
+            return self._try_resident(waiting, session.home, names, now, placed)
+        for name in self._fitting.roomiest(waiting, self._openings.usable(waiting, names), now):
             if took := self._fitting.fits_set(waiting, name, now):
                 admission = "new" if session.residency is Residency.NEW else "returning"
-                placed.append(self._bookings.place(waiting, admission, took, now))
+                self._place(waiting, admission, took, now, placed)
                 return True
         return False
+
+    def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
+        home = waiting.session.home
+        placed.append(self._bookings.place(waiting, admission, took, now))
+        left = home != took.backend and self._openings.look_again(home)
+        # Another turn of its session, if one waits, may have been too large for a newcomer, and is a resident's now.
+        self._has_widened = self._openings.look_again(took.backend) or left or waiting.session.waiting > 0
 
 
 def _wanted_by(waiting: Waiting) -> Collection[str]:

@@ -30,8 +30,8 @@ class _RoomWithoutLeases(EngineRoom):
 
 
 class _RoomWithoutPrefillGate(EngineRoom):
-    def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:  # noqa: ARG002
-        return True
+    def _allowed_prefill(self, now: float) -> float:  # noqa: ARG002
+        return inf
 
 
 class _RoomWithoutGrowth(EngineRoom):

@@ -108,12 +108,15 @@ class IdleSessions:
             self._returned.add(session)
             self.changes += 1
 
-    def has_returned(self, but: Session) -> bool:
+    def has_returned(self, but: Session | None = None) -> bool:
         """Whether another one whose lease was over is to be kept."""
         if not self._returned:
             return False
-        self._returned = {one for one in self._returned if one.has_come_back and one in self._over}
-        return any(one is not but for one in self._returned)
+        gone = [one for one in self._returned if not one.has_come_back or one not in self._over]
+        if gone:
+            self._returned.difference_update(gone)
+            self.changes += 1
+        return len(self._returned) > (but in self._returned)
 
     def __repr__(self) -> str:
         return f"<IdleSessions {self.blocks:.0f} blocks of {len(self)}, {len(self._over)} over>"

@@ -56,6 +56,7 @@ class KvLedger:
         capacity: what the engine has, or None while that is unknown.
         idle: sessions between two turns.
         foreign_blocks: what others than us hold there, smoothed.
+        head_changes: grows whenever heads are used otherwise than before.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class KvLedger:
         self.head_blocks = 0.0
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
+        self.head_changes = 0
         self._running_head_blocks = 0.0
         self._over_head_blocks = 0.0
         self._uncached: dict[int, Hold] = {}
@@ -136,6 +138,11 @@ class KvLedger:
                 blocks += known.blocks if gone[head] == known.users else 0.0
             yield session, blocks
 
+    def booked_head_blocks(self, head: int) -> float:
+        """What a head is booked at; 0 when nobody uses it."""
+        known = self._heads.get(head)
+        return known.blocks if known is not None else 0.0
+
     def knows_head(self, head: int) -> bool:
         """Whether some turn or resident uses this head now."""
         return head in self._heads
@@ -145,6 +152,7 @@ class KvLedger:
         known = self._heads.get(head)
         if known is not None and self.capacity is not None:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
+            self.head_changes += 1
             self.head_blocks += blocks - known.blocks
             self._running_head_blocks += blocks - known.blocks if known.running else 0.0
             self._over_head_blocks += blocks - known.blocks if known.is_over else 0.0
@@ -247,15 +255,15 @@ class KvLedger:
             known.over += 1
             self._over_head_blocks += known.blocks if known.is_over else 0.0
 
-    def over_blocks(self, but: Session, growth_each: float) -> float:
+    def over_blocks(self, but: Session | None, growth_each: float) -> float:
         """What would come free with all whose lease is over, except one.
 
         Args:
-            but: who is to stay.
+            but: who is to stay, if anybody.
             growth_each: blocks that are kept for the growth of each resident.
         """
         blocks = self.idle.over_blocks + self._over_head_blocks + growth_each * self.idle.over_residents
-        if self.idle.is_over(but):
+        if but is not None and self.idle.is_over(but):
             rest = self.idle.get(but)
             assert rest is not None
             known = self._heads.get(rest.head)
@@ -291,12 +299,14 @@ class KvLedger:
         elif known.is_over:
             self._over_head_blocks -= known.blocks
         known.users += 1
+        self.head_changes += 1
         return known
 
     def _leave_head(self, head: int, *, was_over: bool = False) -> None:
         known = self._heads[head]
         self._over_head_blocks -= known.blocks if known.is_over else 0.0
         known.users -= 1
+        self.head_changes += 1
         known.over -= was_over
         self._over_head_blocks += known.blocks if known.is_over else 0.0
         if known.users == 0:
