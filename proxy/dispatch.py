@@ -142,19 +142,22 @@ class Dispatcher(Generic[ClientT_contra]):
             return [candidate.backend.name for candidate in self._open_candidates(view, tried)]
 
         placement = await room.admit(view, turn, names, exchange)
-        end = TurnEnd()
+        end, was_not_served = TurnEnd(), False
         try:
             backend = next(backend for backend in self._fleet.backends if backend.name == placement.backend)
             reservation = self._fleet.ledger.reserve(backend)
             progress = _Progress(room, placement, self._clock)
             result, _ = await self._attempt(reservation, view, tried, client, exchange, progress=progress)
             end = _turn_end(result)
+        except _FailedAttempt as failed:
+            was_not_served = failed.error.retry is Retry.ELSEWHERE
+            raise
         except BaseException:
             if exchange.result is not None:
                 end = _turn_end(exchange.result)  # cut short: what was seen until then still counts
             raise
         finally:
-            room.end(placement, end)
+            room.end(placement, end, was_not_served=was_not_served)
         return result, backend
 
     async def _attempt(

@@ -116,7 +116,8 @@ class WaitingRoom:
             self.pump(waiting.candidates, arrival=waiting)
             if not future.done():
                 self._send_surplus_away(waiting, now)
-                async with asyncio.timeout(waiting.deadline - now):
+                # What an earlier attempt of this request waited is off its limit: the client's patience is one.
+                async with asyncio.timeout(waiting.deadline - now - (exchange.queue_wait_s or 0.0)):
                     await future
             placement = future.result()
         except TimeoutError:
@@ -145,9 +146,18 @@ class WaitingRoom:
         exchange.would_wait = placement.would_wait
         return placement
 
-    def end(self, placement: Placement, end: TurnEnd) -> None:
-        """A placed turn has ended; its room may let others start."""
-        self.gate.end(placement, end, self._clock())
+    def end(self, placement: Placement, end: TurnEnd, *, was_not_served: bool = False) -> None:
+        """A placed turn has ended; its room may let others start.
+
+        Args:
+            placement: the turn.
+            end: how it ended.
+            was_not_served: its attempt failed before anything was done: it may be tried again, in its place in line.
+        """
+        now = self._clock()
+        if was_not_served:
+            self.gate.keep_place(placement.waiting, now, has_left=True)
+        self.gate.end(placement, end, now)
         self.pump((placement.backend,))
 
     def pump(self, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> None:
