@@ -176,8 +176,7 @@ class Gate:
             is_wider = False
             line = [
                 (self.lessons.order(entry, now), number, entry)
-                for number, entry in enumerate(entries)
-                if self._openings.may_fit_anywhere(entry, names)
+                for number, entry in self._openings.worth_a_look(entries, names)
             ]
             for order, number, entry in sorted(line):
                 if last is not None and (order, number) <= last:

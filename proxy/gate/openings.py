@@ -4,7 +4,7 @@ A bound and no promise. Hundreds wait while most rooms are full; looking at each
 milliseconds. Held by the gate for the length of one pump; nothing in here changes anything.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -97,15 +97,17 @@ class Openings:
             return True
         return waiting.prompt_tokens - self._lessons.head_tokens(waiting) <= opening.prefill_tokens
 
-    def may_fit_anywhere(self, waiting: Waiting, names: Collection[str]) -> bool:
-        """Whether it is worth while to look closer."""
-        if len(names) == 1:
-            return any(name in waiting.candidates and self.may_fit(waiting, name) for name in names)
-        return waiting.session.home in names or waiting.prompt_tokens <= self.longest_tokens(names)
-
-    def longest_tokens(self, names: Collection[str]) -> float:
-        """The longest prompt that could fit on one of these backends, of a session that has nothing there."""
-        return max((self.of(name).longest_tokens for name in names), default=0.0)
+    def worth_a_look(self, entries: Sequence[Waiting], names: Collection[str]) -> list[tuple[int, Waiting]]:
+        """Those that could fit on one of these backends, with their place among the entries."""
+        longest = max((self.of(name).longest_tokens for name in names), default=-1.0)
+        near = [
+            (number, entry)
+            for number, entry in enumerate(entries)
+            if entry.prompt_tokens <= longest or entry.session.home in names
+        ]
+        if len(names) > 1:
+            return near
+        return [(number, entry) for number, entry in near if any(self.may_fit(entry, name) for name in names)]
 
     def _least_blocks(self, waiting: Waiting, name: str) -> float:
         ledger = self._rooms[name].ledger
@@ -126,7 +128,7 @@ class Openings:
         turn, session, agent = room.opening_blocks(self._now)
         if turn < 1.0:
             return _CLOSED
-        most = max(session, agent) + room.ledger.head_blocks - capacity.beta_blocks
+        most = max(session, agent) + room.ledger.largest_head_blocks - capacity.beta_blocks
         return Opening(
             turn_blocks=turn,
             session_blocks=session,

@@ -20,8 +20,8 @@ def test_a_full_backend_is_closed_for_all_that_are_larger():
 
     assert openings.usable(large, ("a", "b")) == ["b"]
     assert openings.usable(small, ("a", "b")) == ["a", "b"]
-    assert not openings.may_fit_anywhere(large, ("a",))
-    assert openings.may_fit_anywhere(large, ("a", "b"))
+    assert openings.worth_a_look([large, small], ("a",)) == [(1, small)]
+    assert openings.worth_a_look([large, small], ("a", "b")) == [(0, large), (1, small)]
 
 
 def test_nobody_is_kept_from_an_empty_backend_or_one_of_unknown_size():
