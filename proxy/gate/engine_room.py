@@ -71,6 +71,7 @@ class EngineRoom:
         self.gaps = gaps
         self.odds = odds
         self.report_interval_s = report_interval_s
+        self._lost_after_s = limits.lost_after_s(report_interval_s)
         self.ledger = KvLedger()
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
@@ -99,7 +100,8 @@ class EngineRoom:
 
     def is_full(self, now: float) -> bool:
         """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
-        return self.capacity is not None and now < self.full_until
+        has_said_so = now < self.full_at + _FULL_S  # hardly ever, and asked for each decision
+        return has_said_so and self.capacity is not None and now < self.full_until
 
     @property
     def full_until(self) -> float:
@@ -112,7 +114,7 @@ class EngineRoom:
         capacity = self.ledger.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
-        if age_s is None or age_s > limits.lost_after_s(self.report_interval_s):
+        if age_s is None or age_s > self._lost_after_s:
             self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
         return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 

@@ -140,7 +140,8 @@ class Gate:
         names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
         if len(names) > 1:
             names = frozenset(names)
-        self._openings.begin(now)
+        is_alone = arrival is not None and arrival.rank is not Rank.BATCH
+        self._openings.begin(now, looks=len(names) * (1 if is_alone else len(self.queue)))
         placed: list[Placement] = []
         if arrival is not None:
             if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):

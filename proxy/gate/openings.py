@@ -6,7 +6,7 @@ milliseconds. Held by the gate for the length of one pump; nothing in here chang
 
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.gate.engine_room import LONG_WAIT_S, EngineRoom
 from proxy.gate.lessons import Lessons
@@ -35,6 +35,8 @@ class Opening(NamedTuple):
         return any(mine > others for mine, others in zip(self, other, strict=True))
 
 
+_FEW_LOOKS: Final = 8
+"""A bound costs as much as a closer look; so few are had without."""
 _OPEN = Opening()
 _CLOSED = Opening(0.0, 0.0, 0.0, 0.0, -1.0)
 
@@ -52,16 +54,25 @@ class Openings:
         self._rooms = rooms
         self._lessons = lessons
         self._is_enforcing = is_enforcing
+        self._is_bounding = is_enforcing
         self._now = 0.0
         self._seen: dict[str, Opening] = {}
 
-    def begin(self, now: float) -> None:
-        """Something has happened: look anew."""
+    def begin(self, now: float, *, looks: float = inf) -> None:
+        """Something has happened: look anew.
+
+        Args:
+            now: monotonic seconds.
+            looks: how often somebody would be tried on a backend, at most.
+        """
         self._now = now
+        self._is_bounding = self._is_enforcing and looks > _FEW_LOOKS
         self._seen.clear()
 
     def look_again(self, name: str | None) -> bool:
         """Something was placed there, or left for elsewhere; says whether more may enter now than before."""
+        if not self._is_bounding:
+            return False
         before = self._seen.pop(name, None) if name is not None else None
         return before is not None and name is not None and self.of(name).is_wider(before)
 
@@ -69,7 +80,7 @@ class Openings:
         """The opening of one backend."""
         seen = self._seen.get(name)
         if seen is None:
-            seen = self._seen[name] = self._look(self._rooms[name]) if self._is_enforcing else _OPEN
+            seen = self._seen[name] = self._look(self._rooms[name]) if self._is_bounding else _OPEN
         return seen
 
     def usable(self, waiting: Waiting, names: Collection[str]) -> list[str]:
@@ -78,6 +89,8 @@ class Openings:
 
     def may_run(self, waiting: Waiting, name: str) -> bool:
         """Whether a resident's turn is not certainly too large for a backend."""
+        if not self._is_bounding:
+            return True
         opening = self._seen.get(name) or self.of(name)
         return opening is _OPEN or self._least_blocks(waiting, name) <= opening.turn_blocks
 

@@ -33,6 +33,20 @@ def test_nobody_is_kept_from_an_empty_backend_or_one_of_unknown_size():
     assert openings_of(stage).usable(whale, ("a", "b")) == ["a", "b"]
 
 
+def test_for_a_few_looks_no_bound_is_worked_out():
+    """It would cost as much as they do."""
+    stage = Stage()
+    stage.enter("one", 60)
+    large = stage.arrive("large", 50)
+    openings = openings_of(stage)
+    assert not openings.may_fit(large, "a")
+
+    openings.begin(stage.now, looks=2)
+
+    assert openings.may_fit(large, "a")
+    assert not openings.look_again("a")
+
+
 def test_idle_places_close_it_for_newcomers_and_not_for_their_owner():
     """(B) is for those that have nothing there; a resident's turn needs (A) only."""
     stage = Stage()
