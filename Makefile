@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench schema lock clean test-vllm test-claude
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-claude
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ format: setup ## format and mend what the linter can mend
 
 bench: setup ## CPU and added latency as ratios to a plain aiohttp proxy and to nginx, from one interleaved run
 	@$(BIN)/python -m tests.bench
+
+bench-gate: setup ## one decision of the admission gate at 64 backends and 50,000 sessions; a million random events
+	@$(BIN)/python -m tests.bench.gate_decision
 
 schema: setup ## write config/schema.json and config/tidegate.yaml anew from proxy/config.py
 	@$(BIN)/python -m proxy.config

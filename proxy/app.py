@@ -44,6 +44,9 @@ from proxy.web.status_page import status_page
 
 _STOP_NOW_S = 0.05
 """aiohttp takes zero for "no limit"; this is as good as at once."""
+_SCRAPING = ScrapeSettings()
+_DOWN_GRACE_PROBES = 3
+"""With every backend down, what waits is refused after so many probes: an engine's restart takes longer than that."""
 
 
 @dataclass(slots=True)
@@ -274,7 +277,7 @@ def _on_change(log: EventLog, waiting_room: WaitingRoom | None, name: str, probe
     if waiting_room is not None:
         if not is_up:
             waiting_room.gate.see_restart(name, time.monotonic())
-        waiting_room.pump()
+        waiting_room.follow_health()
 
 
 def _waiting_room(
@@ -288,11 +291,18 @@ def _waiting_room(
             is_enforcing=config.admission.mode == "enforce",
             max_hold_s=config.queue.max_hold_s,
             target_wait_s=config.admission.target_wait_s,
+            report_interval_s=_SCRAPING.interval_s,
             max_waiting=config.queue.max_waiting,
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
     )
-    return WaitingRoom(gate, clock=clock, is_up=fleet.health.is_up, spread=spread)
+    return WaitingRoom(
+        gate,
+        clock=clock,
+        is_up=fleet.health.is_up,
+        spread=spread,
+        down_grace_s=_DOWN_GRACE_PROBES * config.health.interval_s,
+    )
 
 
 def _scraper(
@@ -318,4 +328,4 @@ def _scraper(
             told.add(name)
             log.event("backend.capacity_unknown", level="warning", backend=name, reason=why.value)
 
-    return Scraper(backends, ScrapeSettings(), on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)
+    return Scraper(backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

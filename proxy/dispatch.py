@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from proxy.core.backends import Backend, Candidate
-from proxy.core.errors import Refusal, Retry, UpstreamError
+from proxy.core.errors import OVERLOAD_STATUSES, Refusal, Retry, UpstreamError
 from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import ClientT_contra, Clock, Forwarder
@@ -25,6 +25,8 @@ from proxy.waiting_room import WaitingRoom
 
 _RETRY_AFTER_DOWN_S = 2
 """One probe interval: a backend that is back is found by then."""
+_CONNECT, _OVERLOADED = "connect", "overloaded"
+"""Why another backend is tried; labels of a metric."""
 _STATUS_OF_FAILURE = {Outcome.UPSTREAM_ERROR_CONNECT: 503, Outcome.UPSTREAM_ERROR_TIMEOUT: 504}
 """Whatever else goes wrong before a byte has reached the client is a 502."""
 
@@ -110,12 +112,12 @@ class Dispatcher(Generic[ClientT_contra]):
         exchange.model = self._fleet.models.label(view.model)
         tried: list[Backend] = []
         while True:
-            candidates = self._open_candidates(view, tried)
             try:
                 if self._waiting_room is not None and view.turn is not None:
-                    result, backend = await self._attempt_admitted(view, view.turn, candidates, client, exchange)
+                    result, backend = await self._attempt_admitted(view, view.turn, tried, client, exchange)
                 else:
-                    result, backend = await self._attempt(self._place(candidates), view, client, exchange)
+                    reservation = self._place(self._open_candidates(view, tried))
+                    result, backend = await self._attempt(reservation, view, tried, client, exchange)
             except _FailedAttempt as failed:
                 tried.append(failed.backend)
                 self._after_failure(failed.error, tried, exchange)
@@ -128,36 +130,44 @@ class Dispatcher(Generic[ClientT_contra]):
         self,
         view: RequestView,
         turn: Turn,
-        candidates: Sequence[Candidate],
+        tried: Sequence[Backend],
         client: ClientT_contra,
         exchange: Exchange,
     ) -> tuple[AttemptResult, Backend]:
         """Wait for the gate, then make one attempt where it says; its room is given back however that ends."""
         room = self._waiting_room
         assert room is not None
-        names = [candidate.backend.name for candidate in candidates]
+
+        def names() -> Sequence[str]:
+            return [candidate.backend.name for candidate in self._open_candidates(view, tried)]
+
         placement = await room.admit(view, turn, names, exchange)
-        end = TurnEnd()
+        end, was_not_served = TurnEnd(), False
         try:
-            backend = next(c.backend for c in candidates if c.backend.name == placement.backend)
-            result, _ = await self._attempt(
-                self._fleet.ledger.reserve(backend), view, client, exchange, _Progress(room, placement, self._clock)
-            )
+            backend = next(backend for backend in self._fleet.backends if backend.name == placement.backend)
+            reservation = self._fleet.ledger.reserve(backend)
+            progress = _Progress(room, placement, self._clock)
+            result, _ = await self._attempt(reservation, view, tried, client, exchange, progress=progress)
             end = _turn_end(result)
+        except _FailedAttempt as failed:
+            was_not_served = failed.error.retry is Retry.ELSEWHERE
+            raise
         except BaseException:
             if exchange.result is not None:
                 end = _turn_end(exchange.result)  # cut short: what was seen until then still counts
             raise
         finally:
-            room.end(placement, end)
+            room.end(placement, end, was_not_served=was_not_served)
         return result, backend
 
     async def _attempt(
         self,
         reservation: Reservation,
         view: RequestView,
+        tried: Sequence[Backend],
         client: ClientT_contra,
         exchange: Exchange,
+        *,
         progress: "_Progress | None" = None,
     ) -> tuple[AttemptResult, Backend]:
         """One attempt on the reserved backend.
@@ -167,17 +177,39 @@ class Dispatcher(Generic[ClientT_contra]):
         """
         backend = reservation.backend
         exchange.backend = backend.name
+
+        def may_move() -> bool:
+            return self._may_move(view, [*tried, backend], exchange)
+
         with reservation:
             try:
-                if progress is None:
-                    result = await self._forwarder.forward(view, backend, client, exchange)
-                else:
-                    result = await self._forwarder.forward(view, backend, client, exchange, progress)
+                result = await self._forwarder.forward(view, backend, client, exchange, progress, may_move=may_move)
             except UpstreamError as error:
                 reservation.close(error.outcome)
+                self._note_if_full(view, backend, is_full=error.is_overloaded)
                 raise _FailedAttempt(backend, error) from error
             reservation.close(result.outcome)
+            self._note_if_full(view, backend, is_full=result.status in OVERLOAD_STATUSES)
         return result, backend
+
+    def _may_move(self, view: RequestView, tried: Sequence[Backend], exchange: Exchange) -> bool:
+        """Whether a request that a backend has no room for is tried on another one: once, and where it can be served.
+
+        Args:
+            view: the request.
+            tried: backends that were asked, the full one included.
+            exchange: knows what was repeated already.
+        """
+        if _OVERLOADED in exchange.retries or len(tried) >= self._max_attempts:
+            return False
+        if self._holder(view) == tried[-1].name:
+            return False  # nobody else has the response that it goes on from
+        return any(candidate.serves_model for candidate in self._candidates(view, tried))
+
+    def _note_if_full(self, view: RequestView, backend: Backend, *, is_full: bool) -> None:
+        """The gate's books were wrong if a backend has no room for what the gate has let through."""
+        if is_full and self._waiting_room is not None and view.turn is not None:
+            self._waiting_room.gate.see_overload(backend.name, self._clock())
 
     def _open_candidates(self, view: RequestView, tried: Sequence[Backend]) -> Sequence[Candidate]:
         """Backends that may take this request.
@@ -197,7 +229,7 @@ class Dispatcher(Generic[ClientT_contra]):
 
     def _candidates(self, view: RequestView, tried: Sequence[Backend]) -> list[Candidate]:
         fleet = self._fleet
-        holder = fleet.stored_responses.backend_of(view.response_id, self._clock()) if view.response_id else None
+        holder = self._holder(view)
         up = [backend for backend in fleet.backends if backend not in tried and fleet.health.is_up(backend.name)]
         if holder is not None:
             up = [backend for backend in up if backend.name == holder] or up
@@ -212,6 +244,10 @@ class Dispatcher(Generic[ClientT_contra]):
             for backend in up
         ]
 
+    def _holder(self, view: RequestView) -> str | None:
+        """The backend that has the stored response which a request refers to."""
+        return self._fleet.stored_responses.backend_of(view.response_id, self._clock()) if view.response_id else None
+
     def _after_failure(self, error: UpstreamError, tried: Sequence[Backend], exchange: Exchange) -> None:
         """Let the next attempt begin, or raise the refusal that ends the request."""
         name = tried[-1].name
@@ -221,9 +257,9 @@ class Dispatcher(Generic[ClientT_contra]):
             backend not in tried and self._fleet.health.is_up(backend.name) for backend in self._fleet.backends
         )
         if error.retry is Retry.ELSEWHERE and has_more and len(tried) < self._max_attempts:
-            exchange.count_retry("connect")
+            exchange.count_retry(_OVERLOADED if error.is_overloaded else _CONNECT)
             return
-        status = _STATUS_OF_FAILURE.get(error.outcome, 502)
+        status = 503 if error.is_overloaded else _STATUS_OF_FAILURE.get(error.outcome, 502)
         retry_after_s = _RETRY_AFTER_DOWN_S if status == 503 else None
         raise Refusal(
             error.outcome, status, f"The request failed at its backend: {error}.", retry_after_s=retry_after_s

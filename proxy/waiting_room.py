@@ -1,10 +1,12 @@
 """Where requests wait for the gate: one future a waiting request, one timer for all, and nothing else that is asyncio.
 
-Called by dispatch. The gate decides; this wakes who may start, and answers who has waited long enough.
+Called by dispatch. The gate decides; this wakes who may start, and answers who has waited long enough. A request that
+has nowhere to go any more has a timer of its own.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.errors import Refusal
@@ -22,6 +24,36 @@ _TICKET_RETRY_S: Final = 1
 """After a full hold the ticket keeps the place: come back at once."""
 
 
+class _SentAway(Exception):  # noqa: N818 - an answer, on its way to whoever waits for the future
+    """Its request has left the queue and is to be refused."""
+
+    def __init__(self, message: str, retry_s: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_s = retry_s
+
+
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """One request that waits.
+
+    Attributes:
+        candidates: says where it may go now; raises the refusal when that is nowhere.
+        stranded: the timer that ends its wait, while it has nowhere to go.
+    """
+
+    waiting: Waiting
+    candidates: Callable[[], Sequence[str]]
+    future: "asyncio.Future[Placement]"
+    stranded: asyncio.TimerHandle | None = None
+
+    def is_not_stranded(self) -> None:
+        """It is gone, or may go somewhere again."""
+        if self.stranded is not None:
+            self.stranded.cancel()
+            self.stranded = None
+
+
 class WaitingRoom:
     """Requests that are not placed yet.
 
@@ -30,56 +62,82 @@ class WaitingRoom:
         clock: monotonic seconds.
         is_up: whether a backend may take work now.
         spread: chance in [0, 1), so that refused clients do not come back together.
+        down_grace_s: how long requests go on waiting when every backend that they may go to is down.
     """
 
-    def __init__(self, gate: Gate, *, clock: Clock, is_up: Callable[[str], bool], spread: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        clock: Clock,
+        is_up: Callable[[str], bool],
+        spread: Callable[[], float],
+        down_grace_s: float,
+    ) -> None:
         self.gate = gate
         self._clock = clock
         self._is_up = is_up
         self._spread = spread
-        self._futures: dict[int, asyncio.Future[Placement]] = {}
+        self._down_grace_s = down_grace_s
+        self._seats: dict[int, _Seat] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
-    async def admit(self, view: RequestView, turn: Turn, candidates: Sequence[str], exchange: Exchange) -> Placement:
+    async def admit(
+        self, view: RequestView, turn: Turn, candidates: Callable[[], Sequence[str]], exchange: Exchange
+    ) -> Placement:
         """Wait until a backend has room.
 
+        Args:
+            view: the request.
+            turn: what admission needs to know of it.
+            candidates: says which backends may take it, by name; asked anew when one goes up or down. Raises the
+                refusal when there is none.
+            exchange: the running record.
+
         Raises:
-            Refusal: the queue is full, the hold limit is reached, or a newer copy of the same turn took its place.
+            Refusal: the queue is full, or became so of those who have waited longer; the hold limit is reached; a
+                newer copy of the same turn took its place; or every backend is down, and stays so.
         """
+        names = candidates()
         now = self._clock()
         waiting = self.gate.arrive(
-            turn, candidates, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
+            turn, names, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
         )
         if waiting.replaced is not None:
-            self._refuse(waiting.replaced, view)
+            # Whoever still listens to the older copy is told.
+            message = "The same request was sent again and waits in this one's place."
+            self._send_away(waiting.replaced, _SentAway(message, _TICKET_RETRY_S))
         exchange.queue = waiting.rank.name.lower()
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
-        self._futures[waiting.id] = future
+        seat = self._seats[waiting.id] = _Seat(waiting, candidates, future)
         try:
             # A resident or a lone newcomer starts here, without a task switch.
             self.pump(waiting.candidates, arrival=waiting)
             if not future.done():
-                self._refuse_if_full(view)
-                async with asyncio.timeout(waiting.deadline - now):
+                self._send_surplus_away(waiting, now)
+                # What an earlier attempt of this request waited is off its limit: the client's patience is one.
+                async with asyncio.timeout(waiting.deadline - now - (exchange.queue_wait_s or 0.0)):
                     await future
             placement = future.result()
         except TimeoutError:
-            self._give_up(waiting, future)
+            self._give_up(waiting, future, has_left=False)
             held_s = self._clock() - waiting.arrived_at
             message = (
                 f"No room came free within {held_s:.0f} s: the engines' KV cache is full of other sessions."
                 " This one keeps its place in the queue; try again now."
             )
             raise self._overloaded(view, message, _TICKET_RETRY_S) from None
+        except _SentAway as sent:
+            raise self._overloaded(view, sent.message, sent.retry_s) from None
         except Refusal:
-            # Refused without having waited: only a ticket that it came with is its own again.
-            self._give_up(waiting, future, keeps_ticket=waiting.has_ticket)
-            raise
+            raise  # it had nowhere to go, and has left the queue already
         except BaseException:
-            self._give_up(waiting, future)
+            self._give_up(waiting, future, has_left=True)
             raise
         finally:
-            self._futures.pop(waiting.id, None)
+            del self._seats[waiting.id]
+            seat.is_not_stranded()
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission
@@ -88,9 +146,18 @@ class WaitingRoom:
         exchange.would_wait = placement.would_wait
         return placement
 
-    def end(self, placement: Placement, end: TurnEnd) -> None:
-        """A placed turn has ended; its room may let others start."""
-        self.gate.end(placement, end, self._clock())
+    def end(self, placement: Placement, end: TurnEnd, *, was_not_served: bool = False) -> None:
+        """A placed turn has ended; its room may let others start.
+
+        Args:
+            placement: the turn.
+            end: how it ended.
+            was_not_served: its attempt failed before anything was done: it may be tried again, in its place in line.
+        """
+        now = self._clock()
+        if was_not_served:
+            self.gate.keep_place(placement.waiting, now, has_left=True)
+        self.gate.end(placement, end, now)
         self.pump((placement.backend,))
 
     def pump(self, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> None:
@@ -106,51 +173,90 @@ class WaitingRoom:
         while has_given_back:
             has_given_back = False
             for placement in self.gate.pump(now, names, arrival=arrival):
-                future = self._futures.get(placement.waiting.id)
-                if future is None or future.done():
+                seat = self._seats.get(placement.waiting.id)
+                if seat is None or seat.future.done():
                     # Its client left in this very moment; its room may let somebody else start.
                     self.gate.end(placement, TurnEnd(), now)
                     has_given_back, arrival = True, None
                 else:
-                    future.set_result(placement)
+                    seat.future.set_result(placement)
         self._arm(now)
 
-    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, keeps_ticket: bool = True) -> None:
-        """Leave the queue for good or with a ticket; room that was just given goes back."""
-        now = self._clock()
-        if self.gate.give_up(waiting, now, keeps_ticket=keeps_ticket):
-            self.pump(waiting.candidates)
-        elif future.done() and not future.cancelled() and future.exception() is None:
-            self.end(future.result(), TurnEnd())
+    def follow_health(self) -> None:
+        """A backend went up or down: look again where those that wait may go."""
+        for seat in self._seats.values():
+            if seat.future.done():
+                continue
+            try:
+                names = seat.candidates()
+            except Refusal as refusal:
+                # The candidates stay what they were: the first of them to come back is used.
+                if seat.stranded is None:
+                    loop = asyncio.get_running_loop()
+                    seat.stranded = loop.call_later(self._down_grace_s, self._strand, seat.waiting, refusal)
+            else:
+                seat.is_not_stranded()
+                self.gate.reroute(seat.waiting, names)
+        self.pump()
 
-    def _refuse(self, waiting: Waiting, view: RequestView) -> None:
-        """A copy of this request took its place; whoever still listens to the older one is told."""
-        future = self._futures.get(waiting.id)
-        if future is not None and not future.done():
-            message = "The same request was sent again and waits in this one's place."
-            future.set_exception(self._overloaded(view, message, _TICKET_RETRY_S))
+    def _strand(self, waiting: Waiting, refusal: Refusal) -> None:
+        """Every backend that it may go to has been down for too long."""
+        if self.gate.give_up(waiting, self._clock(), keeps_ticket=True):
+            self._send_away(waiting, refusal)
+            self.pump()
+
+    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, has_left: bool) -> None:
+        """Leave the queue with a ticket; room that was just given goes back."""
+        now = self._clock()
+        if self.gate.give_up(waiting, now, keeps_ticket=True, has_left=has_left):
+            self.pump(waiting.candidates)
+            return
+        is_sent_away = future.done() and not future.cancelled() and future.exception() is not None
+        if not is_sent_away:
+            # Its room was given in this very moment, and has gone back already if the future was cancelled first.
+            self.gate.keep_place(waiting, now, has_left=has_left)
+            if not future.cancelled():
+                self.end(future.result(), TurnEnd())
+
+    def _send_surplus_away(self, arrival: Waiting, now: float) -> None:
+        """Keep the queue within its bounds after an arrival that has to wait.
+
+        Who waited already leaves with a ticket; the arrival keeps the one that it came with, if it had one.
+        """
+        for leaver in self.gate.queue.surplus(arrival):
+            self.gate.give_up(leaver, now, keeps_ticket=leaver is not arrival or arrival.has_ticket)
+            retry_s = retry_after_s(self.gate.expected_wait_s(now), self._spread())
+            message = f"As many requests wait for room as may. Try again in {retry_s} s."
+            self._send_away(leaver, _SentAway(message, retry_s))
+
+    def _send_away(self, waiting: Waiting, why: _SentAway | Refusal) -> None:
+        """Wake a request that has left the queue, to be refused."""
+        seat = self._seats.get(waiting.id)
+        if seat is not None and not seat.future.done():
+            seat.future.set_exception(why)
 
     def _arm(self, now: float) -> None:
-        """Look again when a lease ends, though nothing else happens."""
+        """Look again when a lease or somebody's patience ends, though nothing else happens."""
+        at = self.gate.next_event_at(now)
         if self._timer is not None:
+            if at is not None and self._timer_at <= at:
+                return  # what it was set for may be over just now, and not have been looked at on every backend
             self._timer.cancel()
             self._timer = None
-        at = self.gate.next_event_at(now)
         if at is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, at - now) + _LEASE_SLACK_S, self.pump)
+            self._timer_at = at
+            delay_s = max(0.0, at - now) + _LEASE_SLACK_S
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.pump()
 
     def close(self) -> None:
         """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _refuse_if_full(self, view: RequestView) -> None:
-        if not self.gate.queue.is_overfull:
-            return
-        retry_s = retry_after_s(self.gate.expected_wait_s(), self._spread())
-        raise self._overloaded(view, f"As many requests wait for room as may. Try again in {retry_s} s.", retry_s)
 
     def _overloaded(self, view: RequestView, message: str, retry_s: int) -> Refusal:
         # Codex takes a 429 for final and retries a 503; everybody else is the other way round or takes both.

@@ -95,6 +95,7 @@ def failure(outcome=Outcome.UPSTREAM_ERROR_CONNECT, retry=Retry.ELSEWHERE, *, is
 
 
 REFUSED = failure(is_refused=True)
+FULL = UpstreamError(Outcome.UPSTREAM_ERROR_STATUS, "it is full", retry=Retry.ELSEWHERE, is_overloaded=True)
 TIMED_OUT = failure()
 
 
@@ -251,6 +252,58 @@ async def test_a_refused_connection_puts_a_backend_out_until_a_probe_succeeds():
     assert [Outcome.UPSTREAM_ERROR_CONNECT, Outcome.REFUSED_NO_BACKEND] == [first.outcome, second.outcome]
     assert third is None
     assert ["a", "a"] == story.forwarder.asked
+
+
+async def test_a_backend_without_room_is_left_for_another_one_once():
+    """It has not begun; the second one's word, whatever it is, is the answer."""
+    story = Story(FakeForwarder(FULL, WELL), names="abc")
+
+    assert await story.serve() is None
+
+    assert len(set(story.forwarder.asked)) == 2
+    assert [True, False] == story.forwarder.could_move
+    assert {"overloaded": 1} == story.recorder.only.retries
+    assert [Outcome.UPSTREAM_ERROR_STATUS, Outcome.COMPLETED] == story.ledger.endings
+    assert all(story.health.is_up(name) for name in "abc")
+
+
+@pytest.mark.parametrize(("names", "max_attempts"), [("a", 3), ("ab", 1)])
+async def test_with_nobody_else_a_full_backends_answer_is_passed_on(names, max_attempts):
+    """The forwarder is told so before it throws the answer away."""
+    story = Story(names=names, max_attempts=max_attempts)
+    await story.serve()
+
+    assert [False] == story.forwarder.could_move
+
+
+async def test_a_full_backend_is_not_left_for_one_that_cannot_serve():
+    """Not for one that is down or lists other models, and not from where the response is stored: that ends in a 404."""
+    story = Story()
+    story.models.update("a", [{"id": "m"}])
+    story.models.update("b", [{"id": "other"}])
+    await story.serve(model="m")
+    story.stored.remember("resp_1", "a", story.clock())
+    await story.serve(response_id="resp_1")
+    story.health.on_probe("b", Probe.DOWN)
+    await story.serve()
+
+    assert ["a"] * 3 == story.forwarder.asked
+    assert [False] * 3 == story.forwarder.could_move
+
+
+async def test_a_full_backend_whose_only_neighbour_goes_down_is_a_503():
+    """In the moment between its answer and the next attempt."""
+
+    async def full(_backend, _exchange):
+        for name in story.names:
+            story.health.on_probe(name, Probe.DOWN)
+        raise FULL
+
+    story = Story(FakeForwarder(full))
+    refusal = await story.serve()
+
+    assert refusal is not None
+    assert (503, 2) == (refusal.status, refusal.retry_after_s)
 
 
 async def test_with_every_backend_down_nobody_is_asked():

@@ -6,79 +6,14 @@ import gc
 
 import pytest
 
-from proxy.core.capacity import KvCapacity
 from proxy.core.errors import Refusal
 from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
-from proxy.core.requests import RequestView, Route, StreamEnd
-from proxy.core.turns import SessionKey, StopReason, Turn, TurnEnd
-from proxy.gate import Gate, GateSettings
-from proxy.waiting_room import WaitingRoom
+from proxy.core.turns import StopReason, TurnEnd
 from tests.fakes.recorder import FakeRecorder
+from tests.waiting_story import RESPONSES, Story, refusal_of, settle
 
 pytestmark = pytest.mark.looptime
-
-CHAT = Route("chat_completions", stream_end=StreamEnd.DONE, generates=True)
-RESPONSES = Route("responses", stream_end=StreamEnd.RESPONSE_COMPLETED, generates=True)
-
-
-class Story:
-    """A waiting room before engines of a hundred blocks of a thousand tokens, in the loop's own time."""
-
-    def __init__(self, *names, **settings):
-        self.names = names or ("a",)
-        self.down: set[str] = set()
-        self.gate = Gate(self.names, GateSettings(**settings))
-        self.clock = asyncio.get_running_loop().time
-        self.room = WaitingRoom(
-            self.gate, clock=self.clock, is_up=lambda name: name not in self.down, spread=lambda: 0.5
-        )
-        for name in self.names:
-            self.gate.see_capacity(name, KvCapacity(total_blocks=100, block_tokens=1_000), 10**6)
-            self.gate.see_report(name, 0.0, usage_ratio=None, preemptions=0, is_short_of_memory=False)
-
-    def turn(self, session, blocks, **more):
-        """A turn of so many blocks."""
-        key = SessionKey("", session)
-        return Turn(key, text_bytes=int(blocks * 4_000), chain=(hash(key),), **more)
-
-    async def admit(self, session, blocks, *, route=CHAT, exchange=None, body=b"", candidates=None, **more):
-        """Wait for room."""
-        turn = self.turn(session, blocks, **more)
-        exchange = exchange or Exchange(request_id="r", recorder=FakeRecorder(), clock=self.clock)
-        view = RequestView("r", route, "POST", "/", (), body, self.clock(), turn=turn)
-        return await self.room.admit(view, turn, candidates or self.names, exchange)
-
-    def waits(self, session, blocks, **more):
-        """A task that waits for room."""
-        return asyncio.get_running_loop().create_task(self.admit(session, blocks, **more))
-
-    def end(self, placement, *, stop=StopReason.END_TURN):
-        """A turn ends well."""
-        tokens = placement.waiting.prompt_tokens
-        self.room.end(placement, TurnEnd(tokens, None, 100, stop, True, True))
-
-    def is_empty(self):
-        """Whether nothing waits, nothing runs and nothing is booked for what runs."""
-        rooms = self.gate.rooms.values()
-        return (
-            len(self.gate.queue) == 0
-            and not any(room.inflight for room in rooms)
-            and not any(room.ledger.holds or room.ledger.pinned_blocks for room in rooms)
-        )
-
-
-async def settle():
-    """Let whatever is ready run."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def refusal_of(task):
-    """The refusal that a wait ends with."""
-    with pytest.raises(Refusal) as refused:
-        await task
-    return refused.value
 
 
 async def test_what_fits_does_not_wait():
@@ -122,6 +57,39 @@ async def test_a_lease_that_ends_wakes_without_any_other_event():
     story.room.close()
 
 
+async def test_patience_that_ends_wakes_without_any_other_event():
+    """A resident's next turn, a running one, an idle one whose lease runs: after three seconds it starts."""
+    story = Story()
+    for session in ("one", "idle"):
+        story.end(await story.admit(session, 30), stop=StopReason.TOOL_USE)
+    running = await story.admit("running", 20)
+
+    placement = await asyncio.wait_for(story.admit("one", 55), 60)
+
+    assert story.clock() == pytest.approx(3.0, abs=0.1)
+    story.end(placement)
+    story.end(running)
+    story.room.close()
+
+
+async def test_a_time_that_has_just_come_is_not_lost_when_something_happens_elsewhere():
+    """Between the end of a lease on one backend and the timer for it, something else happens on another one."""
+    story = Story("a", "b")
+    story.end(await story.admit("resting", 60, candidates=("a",)), stop=StopReason.TOOL_USE)
+    waiting = story.waits("waiting", 75, candidates=("a",))
+    await settle()
+    at = story.gate.next_event_at(story.clock())
+    loop = asyncio.get_running_loop()
+    while not waiting.done() and at is not None and story.clock() < 40:
+        loop.call_at(at + 0.01, story.room.pump, ("b",))
+        await asyncio.sleep(at + 0.03 - story.clock())
+        at = story.gate.next_event_at(story.clock())
+
+    assert waiting.done()
+    story.end(await waiting)
+    story.room.close()
+
+
 async def test_a_full_hold_is_refused_with_a_ticket():
     """429, come back at once; who does is who it was."""
     story = Story(max_hold_s=5.0)
@@ -156,69 +124,6 @@ async def test_a_clients_own_timeout_shortens_the_hold():
     assert story.clock() == pytest.approx(8.0, abs=0.01)
 
 
-async def test_a_full_queue_refuses_with_a_time_to_come_back():
-    """By entries or by bytes; from 1 to 60 seconds."""
-    story = Story(max_waiting=1, max_waiting_bytes=1_000)
-    await story.admit("running", 90)
-    waiting = story.waits("one", 50)
-    await settle()
-
-    refusal = await refusal_of(story.waits("two", 50))
-
-    assert refusal.status == 429
-    assert 1 <= refusal.retry_after_s <= 60
-    waiting.cancel()
-    await settle()
-    assert (await refusal_of(story.waits("three", 50, body=b"x" * 1_001))).status == 429
-
-
-async def test_a_full_queue_does_not_stop_who_need_not_wait():
-    """L30: turns of admitted sessions are never blocked by new ones."""
-    story = Story(max_waiting=1)
-    story.end(await story.admit("resident", 40), stop=StopReason.TOOL_USE)
-    running = await story.admit("running", 40)
-    waiting = story.waits("new", 50)
-    await settle()
-
-    placement = await story.admit("resident", 41)
-
-    assert placement.admission == "resident"
-    waiting.cancel()
-    story.end(placement)
-    story.end(running)
-
-
-async def test_a_full_queue_leaves_a_ticket_with_its_owner():
-    """It was refused after its hold, another took the place in the queue, and it is refused again: it was first."""
-    story = Story(max_waiting=1, max_hold_s=100.0)
-    running = await story.admit("running", 90)
-    assert (await refusal_of(story.waits("early", 50, patience_s=10.0))).status == 429
-    late = story.waits("late", 50)
-    await settle()
-    assert (await refusal_of(story.waits("early", 50))).status == 429
-    late.cancel()
-    await settle()
-    again = story.waits("early", 50)
-    await settle()
-
-    assert [waiting.stamp for waiting in story.gate.queue] == [pytest.approx(0.0)]
-    story.room.end(running, TurnEnd())
-    story.end(await again)
-
-
-async def test_a_full_queue_takes_a_copy_of_what_waits_in_it():
-    """It needs no place of its own."""
-    story = Story(max_waiting=1)
-    running = await story.admit("running", 90)
-    first = story.waits("one", 50, twin=7)
-    await settle()
-    second = story.waits("one", 50, twin=7)
-    await refusal_of(first)
-
-    story.end(running)
-    story.end(await second)
-
-
 async def test_a_resend_takes_the_place_of_its_copy():
     """The older one is answered at once, the newer one waits on."""
     story = Story()
@@ -248,6 +153,47 @@ async def test_who_leaves_is_gone_at_once():
     assert story.gate.next_event_at(story.clock()) is None
     story.end(running)
     assert story.is_empty()
+
+
+async def test_who_leaves_may_come_back_for_its_place_for_half_a_minute():
+    """After that it is a newcomer."""
+    story = Story()
+    await story.admit("running", 90)
+    for session, away_s, counts_from in (("soon", 25, 0.0), ("late", 35, 60.0)):
+        waiting = story.waits(session, 50)
+        await settle()
+        waiting.cancel()
+        await asyncio.sleep(away_s)
+        again = story.waits(session, 50)
+        await settle()
+
+        assert [entry.stamp for entry in story.gate.queue] == [pytest.approx(counts_from, abs=0.1)]
+        again.cancel()
+        await settle()
+    story.room.close()
+
+
+@pytest.mark.parametrize("cancels_first", [True, False])
+async def test_who_leaves_in_the_moment_of_being_placed_keeps_its_place(cancels_first):
+    """It was never served."""
+    story = Story()
+    running = await story.admit("running", 90)
+    waiting = story.waits("one", 5)
+    await asyncio.sleep(1)
+    if cancels_first:
+        waiting.cancel()
+    story.room.end(running, TurnEnd())
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await story.admit("next", 90)
+    again = story.waits("one", 50)
+    await settle()
+
+    assert [entry.stamp for entry in story.gate.queue] == [pytest.approx(0.0)]
+    again.cancel()
+    await settle()
+    story.room.close()
 
 
 async def test_leaving_lets_those_behind_go_on():
@@ -352,20 +298,6 @@ async def test_a_refused_copy_that_is_cancelled_too_is_quiet():
     assert heard == []
 
 
-async def test_nothing_starts_on_a_backend_that_is_down():
-    """It waits until the backend is back and somebody says so."""
-    story = Story()
-    story.down.add("a")
-    waiting = story.waits("one", 10)
-    await asyncio.sleep(5)
-    assert not waiting.done()
-
-    story.down.clear()
-    story.room.pump()
-    story.end(await waiting)
-    assert story.is_empty()
-
-
 async def test_a_storm_ends_with_nothing_left():
     """Two hundred sessions, half of which leave, three turns each: all are served or gone, and nothing is booked."""
     story = Story("a", "b", max_hold_s=1_000.0)
@@ -406,5 +338,5 @@ async def test_a_storm_ends_with_nothing_left():
     assert failed == []
     assert served
     assert story.is_empty()
-    assert all(session.inflight == session.waiting == 0 for session, _ in story.gate.sessions._sessions.values())
+    assert all(session.inflight == session.waiting == 0 for session in story.gate.sessions._sessions.values())
     story.room.close()

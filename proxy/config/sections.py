@@ -207,7 +207,7 @@ class QueueConfig(SectionConfig):
     )
     max_waiting: Count = setting(
         512,
-        "Most requests that wait; further ones are refused at once, with the time to come back.",
+        "Most requests that wait; beyond it whoever has waited for the shortest time is told when to come back.",
         "Each holds its body in memory and a connection open.",
     )
 

@@ -1,6 +1,5 @@
 """How much KV cache an engine has, in blocks, as requests see it. A value; `engines.capacity` makes it from labels."""
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
@@ -42,7 +41,8 @@ class KvCapacity:
 
     def blocks_for(self, context_tokens: int) -> float:
         """What a request with this context holds; at least one block."""
-        return max(1.0, self.alpha * math.ceil(max(1, context_tokens) / self.block_tokens) + self.beta_blocks)
+        blocks = -(-context_tokens // self.block_tokens) if context_tokens > 0 else 1  # rounded up
+        return max(1.0, self.alpha * blocks + self.beta_blocks)
 
     def max_concurrent(self, context_tokens: int, limit_ratio: float = 1.0) -> int:
         """How many requests with this context fit into a share of the cache."""

@@ -4,8 +4,12 @@ Two families: `Refusal` (we will not do it; the client's dialect says so) and `U
 """
 
 from enum import Enum, unique
+from typing import Final
 
 from proxy.core.outcomes import Outcome
+
+OVERLOAD_STATUSES: Final = frozenset({429, 503})
+"""With these a backend says that it has no room now, and has not begun: vLLM's full queue (503), gateways (either)."""
 
 
 @unique
@@ -15,7 +19,7 @@ class Retry(Enum):
     NEVER = "never"
     """The backend may have begun to work on it, or bytes have reached the client."""
     ELSEWHERE = "elsewhere"
-    """Nothing was sent: another backend may try."""
+    """Nothing was sent, or the backend said that it has not begun: another backend may try."""
     FRESH_CONNECTION = "fresh_connection"
     """A reused connection closed before any response byte: the same backend, once, on a new connection."""
 
@@ -58,10 +62,20 @@ class UpstreamError(Exception):
         outcome: which ending the request gets if nothing better follows.
         retry: whether and where it may be repeated.
         is_refused: the backend's address refused the connection, so nobody listens there. Slowness proves nothing.
+        is_overloaded: the backend answered that it has no room.
     """
 
-    def __init__(self, outcome: Outcome, message: str, *, retry: Retry = Retry.NEVER, is_refused: bool = False) -> None:
+    def __init__(
+        self,
+        outcome: Outcome,
+        message: str,
+        *,
+        retry: Retry = Retry.NEVER,
+        is_refused: bool = False,
+        is_overloaded: bool = False,
+    ) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.retry = retry
         self.is_refused = is_refused
+        self.is_overloaded = is_overloaded

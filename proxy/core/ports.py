@@ -43,6 +43,8 @@ class Forwarder(Protocol[ClientT_contra]):
         client: ClientT_contra,
         exchange: "Exchange",
         progress: Progress | None = None,
+        *,
+        may_move: Callable[[], bool] = bool,
     ) -> AttemptResult:
         """Make one attempt.
 
@@ -52,6 +54,8 @@ class Forwarder(Protocol[ClientT_contra]):
             client: the client's side.
             exchange: the running record.
             progress: told how far the answer has come.
+            may_move: asked when the backend answers that it has no room: whether another one is to be tried, so that
+                the answer is not passed on.
 
         Raises:
             UpstreamError: nothing has reached the client; its `retry` says whether another attempt may follow.

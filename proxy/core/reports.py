@@ -57,6 +57,8 @@ class EngineCounters:
         cached_tokens_by_tier: found tokens by where they lay: device, host, disk…
         iterations: engine steps; the best pulse there is (L54).
         drafts: speculations made; each proposes some draft tokens, of which some are accepted.
+        prefilled_tokens: prompt tokens computed for requests that have ended; `prefill_s` is how long each of those
+            took for it, added up: those that are computed together count the same time once each.
     """
 
     preemptions: int | None = None
@@ -73,6 +75,8 @@ class EngineCounters:
     drafts: int | None = None
     draft_tokens: int | None = None
     accepted_draft_tokens: int | None = None
+    prefilled_tokens: int | None = None
+    prefill_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,8 @@ class ReportDelta:
         preemptions: how many, not a rate.
         prefix_hit_ratio: found of asked prompt tokens, in the engine's own cache.
         external_hit_ratio: found of asked tokens, outside.
-        computed_tokens_per_s: prompt tokens that were really prefilled.
+        computed_tokens_per_s: prompt tokens that were really prefilled; a prompt counts when its last token is.
+        prefill_tokens_per_s: the speed at which they were, at least; idle time is no part of it.
         has_progressed: whether any token was made or any step done; None when no such counter is known.
     """
 
@@ -147,6 +152,7 @@ class ReportDelta:
     external_hit_ratio: float | None = None
     prompt_tokens_per_s: float | None = None
     computed_tokens_per_s: float | None = None
+    prefill_tokens_per_s: float | None = None
     generation_tokens_per_s: float | None = None
     iterations_per_s: float | None = None
     successes: int | None = None

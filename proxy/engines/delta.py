@@ -27,6 +27,7 @@ _GROWING: Final = (
     "drafts",
     "draft_tokens",
     "accepted_draft_tokens",
+    "prefilled_tokens",
 )
 
 
@@ -108,6 +109,7 @@ def _delta(before: EngineCounters, after: EngineCounters, interval_s: float) -> 
         external_hit_ratio=ratio(grown["external_hits_tokens"], grown["external_queries_tokens"]),
         prompt_tokens_per_s=_rate(grown["prompt_tokens"], interval_s),
         computed_tokens_per_s=_rate(_computed(before, after), interval_s),
+        prefill_tokens_per_s=_prefill_rate(before, after),
         generation_tokens_per_s=_rate(grown["generation_tokens"], interval_s),
         iterations_per_s=_rate(grown["iterations"], interval_s),
         successes=grown["successes"],
@@ -121,6 +123,14 @@ def _computed(before: EngineCounters, after: EngineCounters) -> int | None:
     earlier = before.prompt_tokens_by_source.get("local_compute")
     later = after.prompt_tokens_by_source.get("local_compute")
     return None if earlier is None or later is None else max(0, later - earlier)
+
+
+def _prefill_rate(before: EngineCounters, after: EngineCounters) -> float | None:
+    """Tokens of the prompts whose requests have ended meanwhile, by the time that was spent on them."""
+    tokens = _grown(before, after, "prefilled_tokens")
+    if not tokens or before.prefill_s is None or after.prefill_s is None or after.prefill_s <= before.prefill_s:
+        return None
+    return tokens / (after.prefill_s - before.prefill_s)
 
 
 def _rate(count: int | None, interval_s: float) -> float | None:

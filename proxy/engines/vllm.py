@@ -33,6 +33,8 @@ _NAMES: Final = {
     "prompt_tokens_cached_by_source": "cached_by_tier",
     "generation_tokens": "generation_tokens",
     "iteration_tokens_total_count": "iterations",
+    "request_prefill_kv_computed_tokens_sum": "prefilled_tokens",
+    "request_prefill_time_seconds_sum": "prefill_s",
     "request_success": "successes",
     "spec_decode_num_drafts": "drafts",
     "spec_decode_num_draft_tokens": "draft_tokens",
@@ -100,6 +102,8 @@ def _counters(seen: Readings) -> EngineCounters:
         drafts=seen.count("drafts"),
         draft_tokens=seen.count("draft_tokens"),
         accepted_draft_tokens=seen.count("accepted_tokens"),
+        prefilled_tokens=seen.count("prefilled_tokens"),
+        prefill_s=seen.number("prefill_s"),
     )
 
 

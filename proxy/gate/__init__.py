@@ -4,7 +4,8 @@ Plain objects without clock or loop. Owned by dispatch, which calls them for eve
 the very same objects in virtual time.
 """
 
-from proxy.gate.gate import Gate, GateSettings
+from proxy.gate.gate import Gate
 from proxy.gate.placement import Placement
+from proxy.gate.settings import GateSettings
 
 __all__ = ["Gate", "GateSettings", "Placement"]

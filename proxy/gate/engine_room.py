@@ -6,13 +6,15 @@ A turn of a resident session needs (A) only, and after a moment it may push out 
 may push out only those whose lease is over. Called by the gate alone; nothing in here waits.
 """
 
+from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import OutputStats, StopReason
 from proxy.policy import limit as limits
 from proxy.policy import sizing
-from proxy.state.calibration import PrefillRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, Session
 
@@ -20,15 +22,25 @@ _PREFILL_S: Final = 5.0
 """Uncached prompt tokens in flight are held to this much computing, so that cold prompts do not starve the decoders."""
 _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
-_FOREIGN_FRESH_S: Final = 30.0
-_LONG_WAIT_S: Final = 30.0
+LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
+_FULL_S: Final = 3.0
+"""Who answered that it has no room is believed for so long when no report comes to say otherwise."""
+AGENT_SLACK: Final = 0.1
+"""Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
+_LOOK_AGAIN_S: Final = 1.0
+"""Leases change a little with what is learned; one that runs is looked at as often as reports come."""
+_ROUNDING: Final = 1e-6
+"""Blocks by which a bound is wider than the sum that it stands for, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _PATIENCE_S: Final = 3.0
 """A resident turn waits so long for running answers to make room before it pushes a resident out. For ever, residents
 that wait hold each other up (32 agents, 32B model: 0.33 turns/s against 0.43); not at all, they push each other out.
 """
+RESIDENT_DECIDES_AFTER_S: Final = (_PATIENCE_S, LONG_WAIT_S)
+NEWCOMER_DECIDES_AFTER_S: Final = (LONG_WAIT_S,)
+"""After so much waiting somebody may start though nothing else has happened."""
 _TURNS_AHEAD: Final = 1.0
 """Turns' growth kept free for residents. With none, growing residents push each other out and each pays for its whole
 prompt: 12.6 turns a minute against 13.1 (16 agents, 243k tokens).
@@ -41,47 +53,69 @@ class EngineRoom:
     Args:
         gaps: how long sessions stay away, learned over all backends.
         odds: whether they come back at all.
+        report_interval_s: between two reports of the engine when all is well.
 
     Attributes:
         ledger: who holds what.
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
+        release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
+        full_at: when the engine last answered that it has no room.
     """
 
-    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds) -> None:
+    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
         self.gaps = gaps
         self.odds = odds
+        self.report_interval_s = report_interval_s
         self.ledger = KvLedger()
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
+        self.release = ReleaseRate()
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
         self.report_at: float | None = None
         self.last_end_at = float("-inf")
         self.restarted_at = float("-inf")
+        self.full_at = float("-inf")
         self.inflight = 0
         self.control_blocks = 0.0
         self.ghost_misses = 0
         self.turn_growth_tokens = 0.0
+        self._kept: Session | None = None
+        self._kept_until = 0.0
+        self._front = 0.0
+        self._front_seen: tuple[int, int, float] | None = None
+        self._lease_end: float | None = None
+        self._lease_end_seen: tuple[int, float | None] | None = None
 
     @property
     def capacity(self) -> KvCapacity | None:
         """The engine's blocks, or None while they are unknown."""
         return self.ledger.capacity
 
+    def is_full(self, now: float) -> bool:
+        """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
+        return self.capacity is not None and now < self.full_until
+
+    @property
+    def full_until(self) -> float:
+        """Until when that answer counts."""
+        has_reported = self.report_at is not None and self.report_at > self.full_at
+        return float("-inf") if has_reported else self.full_at + _FULL_S
+
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
-        if age_s is None or age_s > _FOREIGN_FRESH_S:
+        if age_s is None or age_s > limits.lost_after_s(self.report_interval_s):
             self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
-        return limits.effective(self.limit.theta, age_s) * capacity.total_blocks
+        return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
     def growth_blocks(self, requests: int) -> float:
         """What the answers of so many running turns may still add."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         tokens = sizing.growth_tokens(requests, self.output)
         # Half a block a turn is lost to rounding besides.
@@ -89,7 +123,7 @@ class EngineRoom:
 
     def turn_growth_blocks(self) -> float:
         """What one resident's context will have grown by when it comes back, answer and tool result."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         return capacity.alpha * _TURNS_AHEAD * self.turn_growth_tokens / capacity.block_tokens
 
@@ -97,15 +131,35 @@ class EngineRoom:
         """A session's context grew by so much from one turn to the next."""
         self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
 
-    def need_blocks(self, prompt_tokens: int, head: int, head_tokens: int) -> float:
-        """What a turn would add to the ledger, its answer apart."""
-        ledger = self.ledger
-        private = ledger.private_blocks(prompt_tokens, head, head_tokens, is_running=True)
-        return private + ledger.new_head_blocks(head, head_tokens)
+    def note_freed(self, blocks: float) -> None:
+        """So many blocks have come free; below zero for some of those that have not, after all."""
+        capacity = self.ledger.capacity
+        if capacity is not None:
+            self.release.add(blocks * capacity.block_tokens)
 
     def headroom_blocks(self, now: float) -> float:
         """Blocks that a new session could take."""
         return self.limit_blocks(now) - self.ledger.used_blocks - self.growth_blocks(len(self.ledger.holds))
+
+    def opening_blocks(self, now: float) -> tuple[float, float, float]:
+        """The most that anybody may add here while others run, that a newcomer may, that a sub-agent may."""
+        ledger = self.ledger
+        limit = self.limit_blocks(now)
+        growth = self.growth_blocks(len(ledger.holds) + 1)
+        taken = ledger.pinned_blocks + ledger.foreign_blocks + growth
+        turn = limit - taken - ledger.pinned_head_blocks() + _ROUNDING
+        if turn < 1.0:
+            return turn, turn, turn
+        growth_each = self.turn_growth_blocks()
+        self._let_go(now)
+        idle = ledger.idle_blocks + ledger.head_blocks - self._front_blocks(now, growth_each)
+        session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
+        return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit)
+
+    def opening_tokens(self, now: float) -> float:
+        """Prompt tokens that may be added to those that are being computed, by a request that has not waited long."""
+        in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
+        return self._allowed_prefill(now) - in_flight if in_flight else inf
 
     def fits_running(
         self,
@@ -127,9 +181,9 @@ class EngineRoom:
             head: what it shares with others.
             waited_s: for how long it has waited.
         """
-        if self.capacity is None:
-            return True
         ledger = self.ledger
+        if ledger.capacity is None:
+            return True
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
@@ -140,7 +194,8 @@ class EngineRoom:
         is_patient = ledger.holds and waited_s < _PATIENCE_S
         if over > 0 and is_patient and self._reclaimable_blocks(over, session, now) < over:
             return False  # some running answer ends soon; a pushed out session would pay for its whole prompt
-        self._give_away(over, session)
+        if over > 0:
+            self._give_away(over, session)
         return True
 
     def fits_set(
@@ -165,9 +220,9 @@ class EngineRoom:
             waited_s: for how long it has waited.
             slack: share of the limit that may be borrowed from idle sessions, never from running ones.
         """
-        if self.capacity is None:
-            return True
         ledger = self.ledger
+        if ledger.capacity is None:
+            return True
         limit = self.limit_blocks(now)
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
@@ -187,7 +242,8 @@ class EngineRoom:
         # When nobody runs and nobody has a lease there is room, whatever the books say of shared heads.
         if is_short and (ledger.holds or self._has_residents_but(session, now)):
             return False
-        self._give_away(over, session, growth_each)
+        if over > 0:
+            self._give_away(over, session, growth_each)
         return True
 
     def fits_control(self, need: float) -> bool:
@@ -206,14 +262,34 @@ class EngineRoom:
 
     def next_lease_end(self, now: float) -> float | None:
         """When the next lease that still runs is over, so that somebody may look again."""
-        for idle, _ in self.ledger.longest_idle_first():
+        # Leases change a little with what is learned; reports come often enough to look again for that.
+        seen = (self.ledger.idle.changes, self.report_at)
+        if seen != self._lease_end_seen or (self._lease_end is not None and self._lease_end <= now):
+            self._let_go(now)
+            self._lease_end_seen, self._lease_end = seen, self._find_lease_end(now)
+        return self._lease_end
+
+    def _find_lease_end(self, now: float) -> float | None:
+        for idle in self.ledger.idle.kept():
             if idle.residency is Residency.IN and (end := idle.idle_since + self._lease_s(idle)) > now:
                 return end
         return None
 
+    def _let_go(self, now: float) -> None:
+        """See which leases are over, as far as the first that is not."""
+        idle = self.ledger.idle
+        while (first := idle.first_kept()) is not None:
+            if first is self._kept and now <= self._kept_until and first.residency is Residency.IN:
+                return
+            if not self._keeps_place(first, now):
+                self.ledger.let_go()
+                continue
+            self._kept, self._kept_until = first, min(first.idle_since + self._lease_s(first), now + _LOOK_AGAIN_S)
+            return
+
     def overfill(self, session: Session, need: float) -> None:
         """A turn goes in without room: book as gone what the engine will give away for it."""
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         over = self.ledger.used_blocks - self.ledger.idle_of(session) + need - capacity.total_blocks
         self._give_away(over, session)
@@ -221,15 +297,17 @@ class EngineRoom:
     def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
         # What is not streamed tells no first token: after the time that its prompt takes, it counts as computed.
         in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
-        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
-        if now - self.restarted_at < _SLOW_START_S:
-            allowed /= 2
-        if waited_s > _LONG_WAIT_S:
+        allowed = self._allowed_prefill(now)
+        if waited_s > LONG_WAIT_S:
             return in_flight <= allowed  # one oversized prompt at a time
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
 
+    def _allowed_prefill(self, now: float) -> float:
+        allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
+        return allowed / 2 if now - self.restarted_at < _SLOW_START_S else allowed
+
     def _lease_s(self, session: Session) -> float:
-        capacity = self.capacity
+        capacity = self.ledger.capacity
         assert capacity is not None
         if session.turns == 1 and self.odds.is_one_shot(session.is_named):
             return 0.0
@@ -243,36 +321,60 @@ class EngineRoom:
         return not session.has_come_back and now - session.idle_since > self._lease_s(session)
 
     def _has_residents_but(self, session: Session, now: float) -> bool:
-        return any(self._keeps_place(idle, session, now) for idle, _ in self.ledger.longest_idle_first())
+        self._let_go(now)
+        idle = self.ledger.idle
+        kept = (self._keeps_place(one, now) for one in idle.kept() if one is not session)
+        return idle.has_returned(session) or any(kept)
 
-    def _keeps_place(self, idle: Session, but: Session, now: float) -> bool:
-        return idle is not but and idle.residency is Residency.IN and not self._is_lease_over(idle, now)
+    def _keeps_place(self, idle: Session, now: float) -> bool:
+        return idle.residency is Residency.IN and not self._is_lease_over(idle, now)
 
     def _reclaimable_blocks(self, enough: float, but: Session, now: float, growth_each: float = 0.0) -> float:
-        """Blocks that the engine would give away before the first lease that still runs, and what was kept for them."""
-        order = [idle for idle, _ in self.ledger.longest_idle_first() if idle is not but]
+        """Blocks that the engine would give away before the first lease that still runs, and what was kept for them.
+
+        More than enough may be there than is told.
+        """
+        self._let_go(now)
+        ledger, idle = self.ledger, self.ledger.idle
+        if idle.get(but) is None:
+            return self._front_blocks(now, growth_each)
+        if idle.has_returned(but):
+            return self._walk(ledger.freed_by(one for one, _ in idle if one is not but), now, growth_each)
+        blocks = ledger.over_blocks(but, growth_each)
+        if blocks >= enough or idle.first_kept() is not but:
+            return blocks
+        return blocks + self._walk(ledger.freed_by(idle.kept(skip=1), after_over=True), now, growth_each)
+
+    def _front_blocks(self, now: float, growth_each: float) -> float:
+        """The same for somebody who has nothing here; it is asked often, and walks only after changes."""
+        ledger, idle = self.ledger, self.ledger.idle
+        if not idle.has_returned():
+            return ledger.over_blocks(None, growth_each)
+        seen = (idle.changes, ledger.head_changes, growth_each)
+        if seen != self._front_seen:
+            self._front_seen = seen
+            self._front = self._walk(ledger.freed_by(one for one, _ in idle), now, growth_each)
+        return self._front
+
+    def _walk(self, freed: Iterable[tuple[Session, float]], now: float, growth_each: float) -> float:
+        """What comes free up to the first that keeps its place."""
         blocks = 0.0
-        for session, held in self.ledger.freed_by(order):
-            if self._keeps_place(session, but, now):
+        for session, held in freed:
+            if self._keeps_place(session, now):
                 break
             blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
-            if blocks >= enough:
-                break
         return blocks
 
     def _give_away(self, over: float, but: Session, growth_each: float = 0.0) -> None:
         """Book as gone what the engine gives away first, until enough is free: it asks nobody whose lease runs."""
-        if over <= 0:
-            return
-        for session, blocks in list(self.ledger.longest_idle_first()):
-            if over <= 0:
-                break
-            if session is not but:
-                heads = self.ledger.head_blocks
-                self.ledger.evict(session)
-                over -= blocks + heads - self.ledger.head_blocks
-                over -= growth_each if session.residency is Residency.IN else 0.0
-                session.residency = Residency.OUT
+        ledger = self.ledger
+        while over > 0 and (session := next((one for one, _ in ledger.idle if one is not but), None)) is not None:
+            heads = ledger.head_blocks
+            freed = ledger.evict(session) + heads - ledger.head_blocks
+            self.note_freed(freed)
+            over -= freed
+            over -= growth_each if session.residency is Residency.IN else 0.0
+            session.residency = Residency.OUT
 
     def __repr__(self) -> str:
         return f"<EngineRoom theta {self.limit.theta:.2f}, {self.ledger!r}>"

@@ -3,12 +3,34 @@
 Called by the gate before it places anything; changes nothing but what a room gives away to make a turn fit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from proxy.gate.engine_room import EngineRoom
+from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
 from proxy.gate.lessons import Lessons
+from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting
+
+
+class Footprint(NamedTuple):
+    """What a request takes on one backend: looked at once, and booked as it was looked at.
+
+    Attributes:
+        backend: which one.
+        private_blocks: its own.
+        new_head_blocks: those of a head that nobody uses there yet.
+        head_tokens: the part of its prompt that it shares with others.
+        expected_tokens: prompt tokens that we believe cached: its session's own.
+        uncached_tokens: prompt tokens that would have to be computed.
+    """
+
+    backend: str
+    private_blocks: float
+    new_head_blocks: float
+    head_tokens: int
+    expected_tokens: int
+    uncached_tokens: int
 
 
 class Fitting:
@@ -29,52 +51,54 @@ class Fitting:
         self._sessions = sessions
         self._is_enforcing = is_enforcing
 
-    def roomiest(self, waiting: Waiting, names: set[str], now: float) -> list[str]:
-        """Where to try: home first, then by room."""
-        usable = [name for name in waiting.candidates if name in names]
+    def roomiest(self, waiting: Waiting, names: list[str], now: float) -> Iterator[str]:
+        """In which order to try these: home first, then by room."""
         home = waiting.session.home
-        if len(usable) < 2:
-            return usable
+        others = names
+        if home in names:
+            yield home
+            others = [name for name in names if name != home]
+        if len(others) < 2:
+            yield from others
+            return
         key = waiting.session.key
         # Between equals the session's own hash decides, so that idle backends share newcomers.
-        return sorted(usable, key=lambda name: (name != home, -self._headroom_ratio(name, now), hash((key, name))))
+        yield from sorted(others, key=lambda name: (-self._headroom_ratio(name, now), hash((key, name))))
 
     def _headroom_ratio(self, name: str, now: float) -> float:
         room = self._rooms[name]
-        if room.capacity is None:
+        capacity = room.ledger.capacity
+        if capacity is None:
             return -float(room.inflight)
-        return room.headroom_blocks(now) / room.capacity.total_blocks - 0.001 * room.inflight
+        return room.headroom_blocks(now) / capacity.total_blocks - 0.001 * room.inflight
 
-    def fits_running(self, waiting: Waiting, name: str, now: float) -> bool:
-        """Whether a resident session's turn may start on a backend."""
-        room = self._rooms[name]
-        if room.capacity is None:
-            return True
-        need, _ = self.need(waiting, name)
+    def fits_running(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
+        """What a resident session's turn takes on a backend, or None if it may not start there."""
+        room, took = self._rooms[name], self._look(waiting, name)
+        if room.ledger.capacity is None:
+            return took
+        need, head = took.private_blocks + took.new_head_blocks, waiting.turn.head
         waited_s = now - waiting.arrived_at
-        fits = room.fits_running(
-            waiting.session, need, self.uncached(waiting, name), now, head=waiting.turn.head, waited_s=waited_s
-        )
-        return fits or self._passes_anyway(waiting, room, need)
+        fits = room.fits_running(waiting.session, need, took.uncached_tokens, now, head=head, waited_s=waited_s)
+        return self._after(waiting, name, took) if fits or self._passes_anyway(waiting, room, need) else None
 
-    def fits_set(self, waiting: Waiting, name: str, now: float) -> bool:
-        """Whether a session may become resident on a backend."""
-        room = self._rooms[name]
-        if room.capacity is None:
-            return True
-        need, _ = self.need(waiting, name)
-        slack = 0.1 if self._has_resident_parent(waiting) else 0.0
+    def fits_set(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
+        """What a session takes on a backend, or None if it may not become resident there."""
+        room, took = self._rooms[name], self._look(waiting, name)
+        if room.ledger.capacity is None:
+            return took
+        need, head = took.private_blocks + took.new_head_blocks, waiting.turn.head
         waited_s = now - waiting.arrived_at
-        uncached = self.uncached(waiting, name)
+        slack = AGENT_SLACK if self._has_resident_parent(waiting) else 0.0
         fits = room.fits_set(
-            waiting.session, need, uncached, now, head=waiting.turn.head, waited_s=waited_s, slack=slack
+            waiting.session, need, took.uncached_tokens, now, head=head, waited_s=waited_s, slack=slack
         )
-        return fits or self._passes_anyway(waiting, room, need)
+        return self._after(waiting, name, took) if fits or self._passes_anyway(waiting, room, need) else None
 
-    def fits_control(self, waiting: Waiting, name: str) -> bool:
-        """Whether a small one-shot request may pass on a backend."""
-        room = self._rooms[name]
-        return room.capacity is None or room.fits_control(self.need(waiting, name)[0])
+    def fits_control(self, waiting: Waiting, name: str) -> Footprint | None:
+        """What a small one-shot request takes on a backend, or None if it may not pass."""
+        took = self._look(waiting, name)
+        return took if self._rooms[name].fits_control(took.private_blocks + took.new_head_blocks) else None
 
     def _passes_anyway(self, waiting: Waiting, room: EngineRoom, need: float) -> bool:
         """In shadow mode nobody waits: it is only noted, and the engine's own eviction is followed."""
@@ -90,23 +114,32 @@ class Fitting:
         parent = self._sessions.get(key._replace(agent="")) if key.agent else None
         return parent is not None and parent.residency is Residency.IN
 
-    def need(self, waiting: Waiting, name: str) -> tuple[float, int]:
-        """Blocks that a request adds on a backend, and the tokens of the head that it shares."""
-        head_tokens = self._lessons.head_tokens(waiting)
-        return self._rooms[name].need_blocks(waiting.prompt_tokens, waiting.turn.head, head_tokens), head_tokens
+    def _look(self, waiting: Waiting, name: str) -> Footprint:
+        ledger = self._rooms[name].ledger
+        head, prompt_tokens = waiting.turn.head, waiting.prompt_tokens
+        if ledger.capacity is None:
+            return Footprint(name, 0.0, 0.0, 0, 0, prompt_tokens)
+        head_tokens = self._lessons.head_tokens(waiting) if head else 0
+        private = ledger.private_blocks(prompt_tokens, head, head_tokens, is_running=True)
+        cached = expected = self._expected(waiting, name, ledger)
+        new_head = 0.0
+        if head and not ledger.knows_head(head):
+            new_head = ledger.shared_blocks(head, head_tokens)
+        elif not expected:
+            cached = head_tokens
+        return Footprint(name, private, new_head, head_tokens, expected, max(0, prompt_tokens - cached))
 
-    def expected(self, waiting: Waiting, name: str) -> int:
+    def _after(self, waiting: Waiting, name: str, took: Footprint) -> Footprint:
+        """What it takes now that room was made for it: its head may have gone with the last one that used it."""
+        head = waiting.turn.head
+        had_head = head and not took.new_head_blocks
+        return self._look(waiting, name) if had_head and not self._rooms[name].ledger.knows_head(head) else took
+
+    def _expected(self, waiting: Waiting, name: str, ledger: KvLedger) -> int:
         """Prompt tokens that we believe cached: the session's own last prompt, if its blocks still lie there."""
-        session, room = waiting.session, self._rooms[name]
-        lies_there = session.home == name and (session.inflight > 0 or room.ledger.idle_of(session) > 0)
-        if not lies_there or room.capacity is None or not self._lessons.extends(waiting.turn, session):
+        session = waiting.session
+        lies_there = session.home == name and (session.inflight > 0 or ledger.idle_of(session) > 0)
+        if not lies_there or ledger.capacity is None or not self._lessons.extends(waiting.turn, session):
             return 0
-        block_tokens = room.capacity.block_tokens
+        block_tokens = ledger.capacity.block_tokens
         return min(session.prompt_tokens, waiting.prompt_tokens) // block_tokens * block_tokens
-
-    def uncached(self, waiting: Waiting, name: str) -> int:
-        """Prompt tokens that would have to be computed on a backend."""
-        expected = self.expected(waiting, name)
-        if not expected and self._rooms[name].ledger.knows_head(waiting.turn.head):
-            expected = self._lessons.head_tokens(waiting)
-        return max(0, waiting.prompt_tokens - expected)

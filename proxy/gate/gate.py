@@ -3,43 +3,26 @@
 Between looking at the room and taking it nothing else can run, because nothing in here waits.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
-from typing import Final
+from operator import attrgetter
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
+from proxy.gate import tickets
+from proxy.gate.bookings import Bookings
 from proxy.gate.engine_room import EngineRoom
-from proxy.gate.fitting import Fitting
+from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.lessons import Lessons
+from proxy.gate.openings import Openings
 from proxy.gate.placement import Placement
+from proxy.gate.settings import GateSettings
+from proxy.gate.wake_ups import next_by_time_alone
 from proxy.policy import limit as limits
 from proxy.policy import queueing
-from proxy.state.kv_ledger import Hold
-from proxy.state.sessions import Residency, Session, SessionTable
+from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
-
-_REGROW_TOKENS: Final = 256
-"""A running answer is booked anew each time it has grown by so much."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateSettings:
-    """What can be chosen.
-
-    Attributes:
-        is_enforcing: False lets everything pass at once and only counts what would have waited.
-        max_hold_s: longest wait of a request before it is refused with a ticket.
-        target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
-        max_waiting: requests that wait at most, and the bytes of their bodies.
-    """
-
-    is_enforcing: bool = True
-    max_hold_s: float = 240.0
-    target_wait_s: float = 900.0
-    max_waiting: int = 512
-    max_waiting_bytes: int = 512 * 2**20
 
 
 class Gate:
@@ -65,14 +48,18 @@ class Gate:
     ) -> None:
         self.settings = settings
         self.lessons = lessons or Lessons()
-        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds) for name in backends}
+        interval_s = settings.report_interval_s
+        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds, interval_s) for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
-        self.counters: dict[str, int] = {}
+        self.counters: Counter[str] = Counter()
         self._fitting = Fitting(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
+        self._openings = Openings(self.rooms, self.lessons, is_enforcing=settings.is_enforcing)
+        self._bookings = Bookings(
+            self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
+        )
         self._ids = count(1)
-        self._released_blocks_per_s = 0.0
-        self._released_at: float | None = None
+        self._has_widened = False
 
     # -- requests
 
@@ -98,7 +85,7 @@ class Gate:
         """
         session, forgotten = self.sessions.touch(turn.session, now)
         for gone in forgotten:
-            self._leave_home(gone)
+            self._bookings.leave_home(gone)
         if session.stamp is not None and now > session.stamp_until:
             session.stamp = None
         if session.turns and not session.is_busy and session.stamp is None:
@@ -122,29 +109,25 @@ class Gate:
             is_side=self.lessons.is_side(turn, session, prompt_tokens),
         )
         waiting.rank = self.lessons.rank(waiting)
-        self._take_ticket(waiting, now)
+        if tickets.redeem(waiting, now):
+            self.counters["tickets_redeemed"] += 1
         older = self.queue.twin_of(turn)
         if older is not None:
-            # Its client gave up on it and asks again: the copy takes its place.
-            self.queue.remove(older)
-            waiting.replaced = older
             waiting.stamp = min(waiting.stamp, older.stamp)
-            self._count("resends")
-        self.lessons.lift(waiting.fairness_key, (other.fairness_key for other in self.queue))
+            if self.queue.takes_over(turn, now):
+                # Its client gave up on it and asks again: the copy takes its place.
+                self.queue.remove(older)
+                waiting.replaced = older
+                self.counters["resends"] += 1
+        self.lessons.lift(waiting.fairness_key, self.queue.keys)
         self.queue.add(waiting)
+        if waiting.rank is Rank.RESIDENT:
+            self._bookings.come_back(session)
         return waiting
 
-    def _take_ticket(self, waiting: Waiting, now: float) -> None:
-        """The place that an earlier refusal left this session; a side call neither needs nor spends it."""
-        session = waiting.session
-        if session.stamp is None or waiting.rank is Rank.CONTROL or waiting.is_side:
-            return
-        if now <= session.stamp_until:
-            waiting.stamp, waiting.has_ticket = session.stamp, True
-            self._count("tickets_redeemed")
-        session.stamp = None
-
-    def pump(self, now: float, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> list[Placement]:
+    def pump(
+        self, now: float, only: Collection[str] | None = None, *, arrival: Waiting | None = None
+    ) -> list[Placement]:
         """Start every waiting request that may start now.
 
         Args:
@@ -154,29 +137,61 @@ class Gate:
         """
         if not len(self.queue):
             return []
-        names = set(self.rooms if only is None else only)
+        names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
+        if len(names) > 1:
+            names = frozenset(names)
+        self._openings.begin(now)
         placed: list[Placement] = []
         if arrival is not None:
             if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
                 self._try(arrival, names, now, placed)
             elif arrival.rank is Rank.SESSION:
                 oldest = self._overdue(self.queue.of(Rank.SESSION), now)
-                taken = _wanted_by(oldest) if oldest is not None and oldest is not arrival else set()
-                self._try_session(arrival, names - taken, now, placed)
+                taken = _wanted_by(oldest) if oldest is not None and oldest is not arrival else ()
+                self._try_session(arrival, _without(names, taken), now, placed)
             if placed or arrival.rank is not Rank.BATCH:
                 return placed
-        for waiting in self.queue.of(Rank.RESIDENT) + self.queue.of(Rank.CONTROL):
+        for waiting in self.queue.of(Rank.RESIDENT):
+            session, is_anywhere = waiting.session, len(waiting.candidates) == len(self.rooms)
+            if is_anywhere and session.residency is Residency.IN and session.home not in names:
+                continue  # nothing has changed at home; most of those that wait are passed over here
+            self._try(waiting, names, now, placed)
+        for waiting in self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
         for rank in (Rank.SESSION, Rank.BATCH):
             if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):
                 break
             entries = self.queue.of(rank)
             taken = self._try_overdue(entries, names, now, placed)
-            for waiting in sorted(entries, key=lambda entry: self.lessons.order(entry, now)):
-                self._try_session(waiting, names - taken, now, placed)
+            self._try_in_order(entries, _without(names, taken), now, placed)
         return placed
 
-    def _try_overdue(self, entries: list[Waiting], names: set[str], now: float, placed: list[Placement]) -> set[str]:
+    def _try_in_order(
+        self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
+    ) -> None:
+        """Those that could fit anywhere, least served key first; further ones when a placement has left more room."""
+        last: tuple[tuple[float, float], int] | None = None
+        is_wider = bool(names)
+        while is_wider:
+            is_wider = False
+            line = [
+                (self.lessons.order(entry, now), number, entry)
+                for number, entry in enumerate(entries)
+                if self._openings.may_fit_anywhere(entry, names)
+            ]
+            for order, number, entry in sorted(line):
+                if last is not None and (order, number) <= last:
+                    continue
+                last = order, number
+                self._has_widened = False
+                self._try_session(entry, names, now, placed)
+                if self._has_widened:
+                    is_wider = True
+                    break
+
+    def _try_overdue(
+        self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
+    ) -> Collection[str]:
         """Whoever has waited longest goes first once it has waited a minute.
 
         Returns:
@@ -184,91 +199,58 @@ class Gate:
         """
         oldest = self._overdue(entries, now)
         if oldest is None:
-            return set()
+            return ()
         entries.remove(oldest)
-        return set() if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
+        return () if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
 
     def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
-        oldest = min(entries, key=lambda entry: entry.stamp, default=None)
+        oldest = min(entries, key=attrgetter("stamp"), default=None)
         is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
         return oldest if is_overdue else None
 
-    def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool) -> bool:
+    def reroute(self, waiting: Waiting, candidates: Sequence[str]) -> None:
+        """Other backends may serve a waiting request now; `pump` moves a resident whose home is not among them."""
+        waiting.candidates = tuple(candidates)
+
+    def give_up(self, waiting: Waiting, now: float, *, keeps_ticket: bool, has_left: bool = False) -> bool:
         """A request waits no longer without having been placed; says whether it was still waiting.
 
         Args:
             waiting: the request.
             now: monotonic seconds.
             keeps_ticket: its session may come back within a while and counts as waiting since it first came.
+            has_left: its client is gone, so that the while is shorter.
         """
         if not self.queue.remove(waiting):
             return False
-        if keeps_ticket and waiting.rank is not Rank.CONTROL and not waiting.is_side:
-            waiting.session.stamp = waiting.stamp
-            waiting.session.stamp_until = now + queueing.TICKET_TTL_S
-            self._count("tickets_issued")
+        if keeps_ticket:
+            self.keep_place(waiting, now, has_left=has_left)
         return True
 
-    def expected_wait_s(self) -> float:
+    def keep_place(self, waiting: Waiting, now: float, *, has_left: bool) -> None:
+        """A request was not served; its session may come back for its place in line."""
+        if tickets.issue(waiting, now, has_left=has_left):
+            self.counters["tickets_issued"] += 1
+
+    def expected_wait_s(self, now: float) -> float:
         """How long a newcomer would probably wait, from what is ahead of it and how fast room comes free."""
         ahead = sum(other.prompt_tokens for other in self.queue)
-        block_tokens = next((r.capacity.block_tokens for r in self.rooms.values() if r.capacity), 16)
-        if self._released_blocks_per_s <= 0:
-            return queueing.HEAD_RESERVATION_S
-        return ahead / (self._released_blocks_per_s * block_tokens)
+        tokens_per_s = sum(room.release.look(now) for room in self.rooms.values())
+        return ahead / tokens_per_s if tokens_per_s > 0 else queueing.HEAD_RESERVATION_S
 
     # -- what happens to placed turns
 
     def first_token(self, placement: Placement, now: float) -> None:
         """A turn's prompt is computed."""
-        if placement.has_first_token:
-            return
-        placement.has_first_token = True
-        room = self.rooms[placement.backend]
-        room.ledger.computed(placement.id)
-        if placement.was_alone and room.ledger.uncached_tokens == 0:
-            placement.prefill_s = now - placement.placed_at
+        self._bookings.first_token(placement, now)
 
     def generated(self, placement: Placement, tokens: int) -> None:
         """A running answer has so many tokens now."""
-        placement.generated_tokens = tokens
-        if tokens - placement.booked_tokens >= _REGROW_TOKENS:
-            placement.booked_tokens = tokens
-            self._book(placement, placement.waiting.prompt_tokens + tokens)
+        self._bookings.generated(placement, tokens)
 
     def end(self, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
-        room = self.rooms[placement.backend]
-        waiting, session = placement.waiting, placement.waiting.session
-        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
-        room.inflight -= 1
-        if is_apart:
-            session.asides -= 1
-        else:
-            session.inflight -= 1
-        room.control_blocks -= placement.control_blocks
-        hold = room.ledger.give_back(placement.id)
-        room.last_end_at = now
-        self.lessons.learn(room, placement, end, now)
-        self.lessons.charge(placement, end, now)
-        if is_apart or hold is None:
-            return
-        has_computed = end.has_first_token or placement.has_first_token
-        if has_computed:
-            session.has_blocks = True
-            overlaps = session.inflight > 0 or placement.placed_at <= session.idle_since
-            tokens = waiting.prompt_tokens + placement.generated_tokens
-            self.lessons.note_turn(room, session, waiting.turn, end, estimated_tokens=tokens, overlaps=overlaps)
-        session.last_stop = end.stop
-        session.idle_since = now
-        if session.inflight or session.home != placement.backend:
-            return  # its last turn in flight settles it
-        if placement.placed_at < room.restarted_at or not (session.has_blocks or placement.was_cached):
-            # Its blocks went with the engine, or its prompt was never computed: nothing of it lies there.
-            session.residency = Residency.OUT if session.turns else Residency.NEW
-            session.has_blocks = False
-            return
-        self._settle(room, placement, hold, now)
+        self._bookings.end(placement, end, now)
 
     # -- what engines say
 
@@ -287,7 +269,14 @@ class Gate:
         room.ledger.capacity = capacity
 
     def see_report(
-        self, backend: str, now: float, *, usage_ratio: float | None, preemptions: int, is_short_of_memory: bool
+        self,
+        backend: str,
+        now: float,
+        *,
+        usage_ratio: float | None,
+        preemptions: int,
+        is_short_of_memory: bool,
+        prefill_tokens_per_s: float = 0.0,
     ) -> None:
         """One good report of a backend; capacity comes separately.
 
@@ -297,9 +286,12 @@ class Gate:
             usage_ratio: share of blocks held by running requests, ours and others'.
             preemptions: since the last report.
             is_short_of_memory: requests wait for blocks inside the engine at a usage above nine tenths.
+            prefill_tokens_per_s: prompts were computed at least so fast; 0 when nothing is known of it.
         """
         room = self.rooms[backend]
         room.report_at = now
+        room.release.look(now)
+        room.prefill.on_report(prefill_tokens_per_s)
         room.limit = limits.after_report(
             room.limit,
             now,
@@ -315,26 +307,36 @@ class Gate:
     def see_restart(self, backend: str, now: float) -> None:
         """A backend's engine is another process now, or lost its cache."""
         self.rooms[backend].forget_residents(now)
-        self._count("restarts")
+        self.counters["restarts"] += 1
+
+    def see_overload(self, backend: str, now: float) -> None:
+        """A backend answered that it has no room: none is counted there until its next report says what is true."""
+        self.rooms[backend].full_at = now
+        self.counters["overloads"] += 1
 
     def next_event_at(self, now: float) -> float | None:
-        """When to pump again although nothing happened: a lease ends while somebody waits."""
+        """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
         if not len(self.queue):
             return None
         ends = [room.next_lease_end(now) for room in self.rooms.values() if room.capacity]
+        ends.append(next_by_time_alone(self.queue, self.rooms.values(), now))
         return min((end for end in ends if end is not None), default=None)
 
     # -- inside
 
-    def _try(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> None:
+    def _is_open(self, name: str, now: float) -> bool:
+        return not self.settings.is_enforcing or not self.rooms[name].is_full(now)
+
+    def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
         if waiting.rank is Rank.CONTROL:
-            for name in self._fitting.roomiest(waiting, names, now):
-                if self._fitting.fits_control(waiting, name):
-                    self._place(waiting, name, "control", now, placed)
+            usable = [name for name in waiting.candidates if name in names]
+            for name in self._fitting.roomiest(waiting, usable, now):
+                if took := self._fitting.fits_control(waiting, name):
+                    self._place(waiting, "control", took, now, placed)
                     return
-                if self._fitting.fits_set(waiting, name, now):
-                    self._place(waiting, name, "new", now, placed)
+                if self._openings.may_fit(waiting, name) and (took := self._fitting.fits_set(waiting, name, now)):
+                    self._place(waiting, "new", took, now, placed)
                     return
             return
         session = waiting.session
@@ -344,106 +346,46 @@ class Gate:
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
-        if session.home in names and self._fitting.fits_running(waiting, session.home, now):
-            self._place(waiting, session.home, "resident", now, placed)
+        self._try_resident(waiting, session.home, names, now, placed)
 
-    def _try_session(self, waiting: Waiting, names: set[str], now: float, placed: list[Placement]) -> bool:
+    def _try_resident(
+        self, waiting: Waiting, home: str, names: Collection[str], now: float, placed: list[Placement]
+    ) -> bool:
+        """A turn of a session that is in, which may go nowhere but home; says whether it was placed."""
+        if home not in names or not self._openings.may_run(waiting, home):
+            return False
+        took = self._fitting.fits_running(waiting, home, now)
+        if took is None:
+            return False
+        self._place(waiting, "resident", took, now, placed)
+        return True
+
+    def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
         """A session that is new or out; says whether it was placed."""
         session = waiting.session
-        if session.residency is Residency.IN and session.home in waiting.candidates:
+        if session.residency is Residency.IN and session.home is not None and session.home in waiting.candidates:
             # Another turn of it was admitted meanwhile.
-            if session.home not in names or not self._fitting.fits_running(waiting, session.home, now):
-                return False
-            self._place(waiting, session.home, "resident", now, placed)
-            return True
-        for name in self._fitting.roomiest(waiting, names, now):
-            if self._fitting.fits_set(waiting, name, now):
+            return self._try_resident(waiting, session.home, names, now, placed)
+        for name in self._fitting.roomiest(waiting, self._openings.usable(waiting, names), now):
+            if took := self._fitting.fits_set(waiting, name, now):
                 admission = "new" if session.residency is Residency.NEW else "returning"
-                self._place(waiting, name, admission, now, placed)
+                self._place(waiting, admission, took, now, placed)
                 return True
         return False
 
-    def _place(self, waiting: Waiting, name: str, admission: str, now: float, placed: list[Placement]) -> None:
-        """Take the room. Everything that was looked at is still true: nothing ran in between."""
-        room, session, turn = self.rooms[name], waiting.session, waiting.turn
-        self.queue.remove(waiting)
-        self.lessons.begin(waiting.fairness_key)
-        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
-        expected, uncached = self._fitting.expected(waiting, name), self._fitting.uncached(waiting, name)
-        placement = Placement(
-            id=waiting.id,
-            backend=name,
-            waiting=waiting,
-            admission=admission if room.capacity is not None else "unlimited",
-            expected_tokens=expected,
-            placed_at=now,
-            was_alone=room.ledger.uncached_tokens == 0,
-            uncached_tokens=uncached,
-            would_wait=waiting.would_wait,
-        )
-        if room.capacity is not None:
-            need, head_tokens = self._fitting.need(waiting, name)
-            private = need - room.ledger.new_head_blocks(turn.head, head_tokens)
-            if not is_apart:
-                placement.was_cached = room.ledger.evict(session) > 0 or session.inflight > 0
-            hold = Hold(session, turn.head, waiting.prompt_tokens, uncached, private, now)
-            room.ledger.take(waiting.id, hold, head_tokens)
-            if waiting.rank is Rank.CONTROL:
-                placement.control_blocks = private
-                room.control_blocks += private
-        room.inflight += 1
-        if is_apart:
-            session.asides += 1
-        else:
-            session.inflight += 1
-        # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
-        if not is_apart and room.capacity is not None:
-            if session.residency is not Residency.IN or session.home != name:
-                self._leave_home(session)
-                session.segment_at = now
-            session.residency, session.home = Residency.IN, name
-        placed.append(placement)
-
-    def _leave_home(self, session: Session) -> None:
-        if session.home is not None:
-            self.rooms[session.home].ledger.evict(session)
-
-    def _book(self, placement: Placement, context_tokens: int) -> None:
-        room, turn = self.rooms[placement.backend], placement.waiting.turn
-        if room.capacity is not None:
-            head_tokens = self.lessons.head_tokens(placement.waiting)
-            blocks = room.ledger.private_blocks(context_tokens, turn.head, head_tokens, is_running=True)
-            room.ledger.grow(placement.id, context_tokens, blocks)
-
-    def _settle(self, room: EngineRoom, placement: Placement, hold: Hold, now: float) -> None:
-        """The session stays as an idle resident, unless its segment is over and somebody waits."""
-        session = placement.waiting.session
-        head_tokens = self.lessons.head_tokens(placement.waiting)
-        if room.capacity is None or not session.context_tokens:
-            return
-        blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
-        room.ledger.rest(session, blocks, session.head, head_tokens)
-        session.has_blocks = False
-        waiting = self.queue.count(Rank.SESSION)
-        if session.residency is Residency.IN and waiting and not session.is_busy:
-            segment_s = now - session.segment_at
-            residents = sum(other.ledger.resident_sessions for other in self.rooms.values())
-            if segment_s > queueing.slice_s(self.settings.target_wait_s, residents, waiting):
-                session.residency = Residency.OUT
-                self._note_release(hold.blocks, now)
-                self._count("segments_ended")
-
-    def _note_release(self, blocks: float, now: float) -> None:
-        if self._released_at is not None and now > self._released_at:
-            rate = blocks / (now - self._released_at)
-            self._released_blocks_per_s += 0.2 * (rate - self._released_blocks_per_s)
-        self._released_at = now
-
-    def _count(self, name: str) -> None:
-        self.counters[name] = self.counters.get(name, 0) + 1
+    def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
+        home = waiting.session.home
+        placed.append(self._bookings.place(waiting, admission, took, now))
+        left = home != took.backend and self._openings.look_again(home)
+        # Another turn of its session, if one waits, may have been too large for a newcomer, and is a resident's now.
+        self._has_widened = self._openings.look_again(took.backend) or left or waiting.session.waiting > 0
 
 
-def _wanted_by(waiting: Waiting) -> set[str]:
+def _wanted_by(waiting: Waiting) -> Collection[str]:
     """Where a session wants to go: home, or wherever it may."""
     home = waiting.session.home
-    return set(waiting.candidates) if home is None or home not in waiting.candidates else {home}
+    return waiting.candidates if home is None or home not in waiting.candidates else (home,)
+
+
+def _without(names: Collection[str], taken: Collection[str]) -> Collection[str]:
+    return frozenset(names).difference(taken) if taken else names

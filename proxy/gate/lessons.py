@@ -5,7 +5,8 @@ Owned by the gate. Bounded by models (a closed set of labels) and by credentials
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection
+from itertools import chain
 from typing import Final
 
 from proxy.core.turns import Rank, Turn, TurnEnd
@@ -52,7 +53,7 @@ class Lessons:
 
     def is_side(self, turn: Turn, session: Session, prompt_tokens: int) -> bool:
         """Whether a turn is a side call: much smaller than its session, and another head (a compaction keeps it)."""
-        is_other = session.turns > 0 and turn.head != session.head and not self.extends(turn, session)
+        is_other = session.turns > 0 and turn.head != session.head
         return is_other and len(turn.chain) <= 2 and 2 * prompt_tokens < session.context_tokens
 
     def rank(self, waiting: Waiting) -> Rank:
@@ -60,10 +61,7 @@ class Lessons:
         turn, session = waiting.turn, waiting.session
         if turn.is_batch:
             return Rank.BATCH
-        is_small = waiting.prompt_tokens <= _CONTROL_TOKENS
-        limit_tokens = turn.output_limit_tokens
-        is_brief = limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4
-        if is_small and (waiting.is_side or (is_brief and len(turn.chain) <= 1 and session.residency is Residency.NEW)):
+        if waiting.prompt_tokens <= _CONTROL_TOKENS and (waiting.is_side or _is_one_shot(turn, session)):
             return Rank.CONTROL
         if session.residency is Residency.IN and session.home in waiting.candidates:
             return Rank.RESIDENT
@@ -75,6 +73,8 @@ class Lessons:
 
     def head_tokens(self, waiting: Waiting) -> int:
         """The part of a prompt that its session shares with others of the same head."""
+        if not waiting.turn.head:
+            return 0
         tokens = math.floor(waiting.turn.head_bytes / self._model(waiting.model).bytes_per_token)
         return min(tokens, waiting.prompt_tokens)
 
@@ -85,7 +85,7 @@ class Lessons:
         if end.prompt_tokens is not None and not waiting.turn.extra_tokens:
             calibration.on_prompt(waiting.turn.text_bytes, end.prompt_tokens)
             # The head was booked from bytes; the ratio is better known now.
-            if room.capacity is not None:
+            if waiting.turn.head:
                 room.ledger.rebook_head(waiting.turn.head, self.head_tokens(waiting))
         if end.is_complete and end.completion_tokens is not None:
             calibration.on_answer(end.completion_tokens)
@@ -146,11 +146,11 @@ class Lessons:
         """A turn of this key was placed; `charge` ends it."""
         self._running[key] = self._running.get(key, 0) + 1
 
-    def lift(self, key: str, waiting: Iterable[str]) -> None:
+    def lift(self, key: str, waiting: Collection[str]) -> None:
         """A key that comes back after a pause has not saved up service: it starts level with the least served one."""
-        active = {*waiting, *self._running}
-        if key in active:
+        if key in self._running or key in waiting:
             return
+        active = chain(waiting, self._running)
         floor = min((self._service.get(other, 0.0) for other in active), default=self._last_served)
         self._service[key] = max(self._service.get(key, 0.0), floor)
 
@@ -159,3 +159,10 @@ class Lessons:
         if known is None:
             known = self._models[model] = ModelCalibration()
         return known
+
+
+def _is_one_shot(turn: Turn, session: Session) -> bool:
+    """Whether a turn looks like the only one of its session: one message, and a small cap on the answer."""
+    limit_tokens = turn.output_limit_tokens
+    is_first = session.residency is Residency.NEW and len(turn.chain) <= 1
+    return is_first and limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4

@@ -47,6 +47,7 @@ class EngineWatch:
             usage_ratio=_mean([report.kv_usage_ratio for report in reports]),
             preemptions=sum(delta.preemptions or 0 for delta in deltas),
             is_short_of_memory=any(_is_short(report) for report in reports),
+            prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
         )
 
     def _follow(self, backend: str, report: EngineReport, asked_at: float) -> ReportDelta:

@@ -6,7 +6,7 @@ replaced once by a fresh one, and nothing else is ever sent twice.
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.core.backends import Backend
@@ -51,6 +51,8 @@ class HttpForwarder:
         client: ClientSide,
         exchange: Exchange,
         progress: Progress | None = None,
+        *,
+        may_move: Callable[[], bool] = bool,
     ) -> AttemptResult:
         """Make one attempt; see `core.ports.Forwarder`."""
         head = request_head(view, backend)
@@ -65,6 +67,7 @@ class HttpForwarder:
                 receipt=receipt,
                 answer_buffer_bytes=self._settings.answer_buffer_bytes,
                 progress=progress,
+                may_move=may_move,
             )
             if exchange.sent_at is None:
                 exchange.sent_at = self._clock()

@@ -5,8 +5,10 @@ nothing of it reaches the client before it is known to be whole.
 """
 
 import asyncio
+from collections.abc import Callable
+from typing import Final
 
-from proxy.core.errors import UpstreamError
+from proxy.core.errors import OVERLOAD_STATUSES, Retry, UpstreamError
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Progress
 from proxy.core.requests import AttemptResult, RequestView, Usage
@@ -16,9 +18,15 @@ from proxy.net.client_side import ClientSide
 from proxy.net.header_rules import relayed_headers
 from proxy.net.upstream import ResponseHead, UpstreamConnection
 
+_FULL_RETRY_AFTER: Final = (b"Retry-After", b"2")
+"""Added to a backend's answer that it has no room, where it does not say itself when to come back."""
+
 
 class Relay:
     """The sink of one attempt.
+
+    Args:
+        may_move: whether an answer that the backend has no room is to be thrown away, for another one to be tried.
 
     Attributes:
         finished: resolves once the client has been given an answer, complete or broken off; fails with
@@ -34,6 +42,7 @@ class Relay:
         receipt: tuple[tuple[bytes, bytes], ...],
         answer_buffer_bytes: int,
         progress: Progress | None = None,
+        may_move: Callable[[], bool] = bool,
     ) -> None:
         self._view = view
         self._client = client
@@ -41,6 +50,7 @@ class Relay:
         self._receipt = receipt
         self._answer_buffer_bytes = answer_buffer_bytes
         self._progress = progress
+        self._may_move = may_move
         self._told_events = -1
         self._unread: list[tuple[float, bytes]] = []
         self._head: ResponseHead | None = None
@@ -186,8 +196,14 @@ class Relay:
             self._held.append(body)
             self._held_bytes += len(body)
         if has_ended:
+            is_full = self._head.status in OVERLOAD_STATUSES
+            if is_full and not self._client.is_gone and self._may_move():
+                self.finished.set_exception(_full(self._head.status))
+                return
             body = b"".join(self._held)
             headers = relayed_headers(self._head.headers, self._receipt)
+            if is_full and not any(name.lower() == b"retry-after" for name, _ in headers):
+                headers.append(_FULL_RETRY_AFTER)
             self._client.start(self._head.status, self._head.reason, headers, len(body))
             self._client.write(body, is_last=True)
             self._resolve()
@@ -200,6 +216,11 @@ class Relay:
     def _resolve(self) -> None:
         if not self.finished.done():
             self.finished.set_result(None)
+
+
+def _full(status: int) -> UpstreamError:
+    message = f"the backend has no room and answered {status}"
+    return UpstreamError(_outcome_of(status), message, retry=Retry.ELSEWHERE, is_overloaded=True)
 
 
 def _outcome_of(status: int) -> Outcome:

@@ -19,6 +19,9 @@ _CUT_GAP_S: Final = 10.0
 _CLEAN_S: Final = 60.0
 _GROWTH_PER_S: Final = 0.0005
 _PRESSURE_REPORTS: Final = 3
+_STALE_S: Final = 3.0
+_STALE_REPORTS: Final = 3.0
+_LOST_S: Final = 30.0
 
 GHOST_EXPECTED_TOKENS: Final = 4_096
 """Below this a miss says little."""
@@ -70,16 +73,27 @@ def after_report(limit: Limit, now: float, *, preemptions: int, is_short_of_memo
     return replace(limit, theta=max(limit.theta, min(START, grown)), grown_at=now)
 
 
-def effective(theta: float, report_age_s: float | None) -> float:
+def stale_after_s(report_interval_s: float) -> float:
+    """How old a report has to be to count as old: some must have failed to come."""
+    return max(_STALE_S, _STALE_REPORTS * report_interval_s)
+
+
+def lost_after_s(report_interval_s: float) -> float:
+    """How old the last report has to be for the engine to count as silent."""
+    return max(_LOST_S, 2.0 * stale_after_s(report_interval_s))
+
+
+def effective(theta: float, report_age_s: float | None, report_interval_s: float = 1.0) -> float:
     """The limit to go by when reports are old: a little less, never fully open, never shut.
 
     Args:
         theta: the limit.
         report_age_s: seconds since the last good report; None for never.
+        report_interval_s: seconds between two reports when all is well.
     """
-    if report_age_s is None or report_age_s > 30.0:
+    if report_age_s is None or report_age_s > lost_after_s(report_interval_s):
         return 0.8 * theta
-    return 0.9 * theta if report_age_s > 3.0 else theta
+    return 0.9 * theta if report_age_s > stale_after_s(report_interval_s) else theta
 
 
 def _cut(limit: Limit, now: float, factor: float, floor: float) -> Limit:

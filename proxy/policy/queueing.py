@@ -13,6 +13,8 @@ MIN_SLICE_S: Final = 60.0
 PATIENCE_SHARE: Final = 0.8
 TICKET_TTL_S: Final = 90.0
 """Claude Code's tenth refusal brings it back after 35 s."""
+LEFT_TICKET_TTL_S: Final = 30.0
+"""Who closed the connection and wants to go on sends again at once; most were interrupted by their user."""
 
 
 def score(prompt_tokens: int, waited_s: float) -> float:

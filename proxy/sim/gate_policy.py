@@ -3,7 +3,7 @@
 Each of its parts can be switched off alone, to see what it is worth.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -30,8 +30,8 @@ class _RoomWithoutLeases(EngineRoom):
 
 
 class _RoomWithoutPrefillGate(EngineRoom):
-    def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:  # noqa: ARG002
-        return True
+    def _allowed_prefill(self, now: float) -> float:  # noqa: ARG002
+        return inf
 
 
 class _RoomWithoutGrowth(EngineRoom):
@@ -98,15 +98,24 @@ class GatePolicy(Policy):
         config: what they are; the gate learns of it what an engine's labels say.
         capacity_error: factor on the capacity that the labels state.
         variant: which part is switched off.
+        report_interval_s: between two scrapes.
     """
 
     def __init__(
-        self, name: str, backends: int, config: EngineConfig, *, capacity_error: float = 1.0, variant: Variant
+        self,
+        name: str,
+        backends: int,
+        config: EngineConfig,
+        *,
+        capacity_error: float = 1.0,
+        variant: Variant,
+        report_interval_s: float = 1.0,
     ) -> None:
         super().__init__(name, backends)
         self._variant = variant
         self._names = [f"engine-{number}" for number in range(backends)]
-        self.gate = Gate(self._names, variant.settings, lessons=variant.lessons(), room=variant.room)
+        settings = replace(variant.settings, report_interval_s=report_interval_s)
+        self.gate = Gate(self._names, settings, lessons=variant.lessons(), room=variant.room)
         capacity = KvCapacity(
             total_blocks=int(config.usable_blocks * capacity_error),
             block_tokens=config.block_tokens,

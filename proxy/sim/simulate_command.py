@@ -62,7 +62,9 @@ _POLICY_HELP: Final = (
 )
 
 
-def build_policy(spec: str, backends: int, config: EngineConfig, *, capacity_error: float = 1.0) -> Policy:
+def build_policy(
+    spec: str, backends: int, config: EngineConfig, *, capacity_error: float = 1.0, poll_interval_s: float = 1.0
+) -> Policy:
     """The policy that `spec` names.
 
     Raises:
@@ -76,7 +78,14 @@ def build_policy(spec: str, backends: int, config: EngineConfig, *, capacity_err
     if kind == "thunderagent" and not detail:
         return Thunder(spec, backends, config.usable_blocks * config.block_tokens)
     if kind == "gate" and detail in VARIANTS:
-        return GatePolicy(spec, backends, config, capacity_error=capacity_error, variant=VARIANTS[detail])
+        return GatePolicy(
+            spec,
+            backends,
+            config,
+            capacity_error=capacity_error,
+            variant=VARIANTS[detail],
+            report_interval_s=poll_interval_s,
+        )
     raise ValueError(f"no policy {spec!r}; choose from {_POLICY_HELP}")
 
 
@@ -192,7 +201,9 @@ def simulate(
         raise click.UsageError(str(error)) from error
 
     def run_one(spec: str, agents: int, seed: int) -> Summary:
-        policy = build_policy(spec, backends, config, capacity_error=capacity_error)
+        policy = build_policy(
+            spec, backends, config, capacity_error=capacity_error, poll_interval_s=trouble.poll_interval_s
+        )
         loop = ClosedLoop(config, load, policy, agents, seed=seed, trouble=trouble)
         with _Progress(f"{spec}, {agents} agents, seed {seed}") as progress:
             return loop.run(60 * warm_up_min, 60 * minutes, progress.show)

@@ -4,6 +4,7 @@ Written by the gate when turns end; read when estimating. Bounded by models (the
 """
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
@@ -22,11 +23,32 @@ _ENOUGH_BYTES: Final = 2_000
 """A prompt shorter than this is mostly template."""
 
 
+class _Window:
+    """The latest so many numbers, kept sorted as well: one is learned with every turn, and a quantile read of all."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._latest: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def add(self, number: float) -> None:
+        if len(self._latest) == self._length:
+            del self._sorted[bisect_left(self._sorted, self._latest.popleft())]
+        self._latest.append(number)
+        insort(self._sorted, number)
+
+    def quantile(self, share: float) -> float:
+        return self._sorted[int(share * (len(self._sorted) - 1))]
+
+
 class ModelCalibration:
     """One model's text and answers. Bounded: a window of 64 ratios."""
 
     def __init__(self) -> None:
-        self._ratios: deque[float] = deque(maxlen=_WINDOW)
+        self._ratios = _Window(_WINDOW)
         self._bytes_per_token = START_BYTES_PER_TOKEN
         self._answers = 0
         self._mean = OutputStats().mean_tokens
@@ -49,9 +71,8 @@ class ModelCalibration:
         ratio = text_bytes / prompt_tokens
         if not _MIN_BYTES_PER_TOKEN <= ratio <= _MAX_BYTES_PER_TOKEN:
             return
-        self._ratios.append(ratio)
-        ordered = sorted(self._ratios)
-        self._bytes_per_token = ordered[int(_SAFE_QUANTILE * (len(ordered) - 1))]
+        self._ratios.add(ratio)
+        self._bytes_per_token = self._ratios.quantile(_SAFE_QUANTILE)
 
     def on_answer(self, completion_tokens: int) -> None:
         """An answer was complete."""
@@ -73,15 +94,15 @@ class ReturnGaps:
     _QUANTILE: Final = 0.95
 
     def __init__(self) -> None:
-        self._gaps: dict[StopReason, deque[float]] = {stop: deque(maxlen=256) for stop in StopReason}
+        self._gaps = {stop: _Window(256) for stop in StopReason}
         self._usual: dict[StopReason, float | None] = dict.fromkeys(StopReason)
 
     def on_return(self, stop: StopReason, gap_s: float) -> None:
         """A session came back after so long."""
         gaps = self._gaps[stop]
-        gaps.append(gap_s)
+        gaps.add(gap_s)
         if len(gaps) >= self._ENOUGH:
-            self._usual[stop] = sorted(gaps)[int(self._QUANTILE * (len(gaps) - 1))]
+            self._usual[stop] = gaps.quantile(self._QUANTILE)
 
     def usual_s(self, stop: StopReason) -> float | None:
         """Within this time nineteen of twenty of those that come back are back; None until enough were seen."""
@@ -124,7 +145,11 @@ class ReturnOdds:
 
 
 class PrefillRate:
-    """How many prompt tokens a second a backend computes, from first tokens of requests that were alone in prefill."""
+    """How many prompt tokens a second a backend computes.
+
+    From first tokens of requests that were alone in prefill; answers that are not streamed tell none, so what the
+    engine itself says of finished ones counts too, where it is more.
+    """
 
     START_TOKENS_PER_S: Final = 3_000.0
     """A 27B model on one consumer card; a faster card is learned within a few cold prompts."""
@@ -141,5 +166,41 @@ class PrefillRate:
         weight = max(0.2, 1 / self._samples)
         self.tokens_per_s += weight * (uncached_tokens / waited_s - self.tokens_per_s)
 
+    def on_report(self, at_least_tokens_per_s: float) -> None:
+        """The engine computed prompts at least so fast: those of one batch share the time that each is said to take."""
+        if at_least_tokens_per_s > self.tokens_per_s:
+            self.tokens_per_s += 0.2 * (at_least_tokens_per_s - self.tokens_per_s)
+
     def __repr__(self) -> str:
         return f"<PrefillRate {self.tokens_per_s:.0f}/s>"
+
+
+class ReleaseRate:
+    """How fast room comes free on a backend, in tokens a second: a mean over the last minute or so."""
+
+    _MEMORY_S: Final = 60.0
+
+    def __init__(self) -> None:
+        self.tokens_per_s = 0.0
+        self._freed_tokens = 0.0
+        self._began_at: float | None = None
+        self._seen_at = 0.0
+
+    def add(self, tokens: float) -> None:
+        """So much has come free."""
+        self._freed_tokens += tokens
+
+    def look(self, now: float) -> float:
+        """The rate at `now` (monotonic seconds), with what has come free since the last look."""
+        if self._began_at is None:
+            self._began_at = self._seen_at = now
+        since_s = now - self._seen_at
+        if since_s > 0:
+            # A plain mean at first, so that it does not creep up from nothing for a minute.
+            weight = min(1.0, since_s / min(self._MEMORY_S, now - self._began_at))
+            self.tokens_per_s += weight * (self._freed_tokens / since_s - self.tokens_per_s)
+            self._freed_tokens, self._seen_at = 0.0, now
+        return self.tokens_per_s
+
+    def __repr__(self) -> str:
+        return f"<ReleaseRate {self.tokens_per_s:.0f}/s>"

@@ -4,12 +4,12 @@ Written by the gate alone, at the moment something is decided, so it is never ol
 turns in flight and the resident sessions. Blocks are floats because a block may be shared out (alpha, beta).
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
+from proxy.state.idle_sessions import IdleSessions, Rest
 from proxy.state.sessions import Residency, Session
 
 _FOREIGN_WEIGHT: Final = 0.3
@@ -36,9 +36,17 @@ class Hold:
 
 @dataclass(slots=True)
 class _Head:
+    """A shared prefix: those that use it, the running ones among them, and those whose lease is over."""
+
     blocks: float
     users: int = 0
     running: int = 0
+    over: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it would go with the sessions whose lease is over."""
+        return 0 < self.users == self.over
 
 
 class KvLedger:
@@ -46,73 +54,94 @@ class KvLedger:
 
     Attributes:
         capacity: what the engine has, or None while that is unknown.
+        idle: sessions between two turns.
         foreign_blocks: what others than us hold there, smoothed.
+        head_changes: grows whenever heads are used otherwise than before.
     """
 
     def __init__(self) -> None:
         self.capacity: KvCapacity | None = None
         self.holds: dict[int, Hold] = {}
+        self.idle = IdleSessions()
         self.pinned_blocks = 0.0
-        self.idle_blocks = 0.0
         self.head_blocks = 0.0
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
-        self._idle: OrderedDict[Session, tuple[float, int]] = OrderedDict()
+        self.head_changes = 0
+        self._running_head_blocks = 0.0
+        self._over_head_blocks = 0.0
+        self._uncached: dict[int, Hold] = {}
         self._heads: dict[int, _Head] = {}
+
+    @property
+    def idle_blocks(self) -> float:
+        """What sessions between two turns hold, their heads apart."""
+        return self.idle.blocks
 
     @property
     def used_blocks(self) -> float:
         """Everything that is counted, less what running answers may still add."""
-        return self.pinned_blocks + self.idle_blocks + self.head_blocks + self.foreign_blocks
+        return self.pinned_blocks + self.idle.blocks + self.head_blocks + self.foreign_blocks
 
     @property
     def resident_sessions(self) -> int:
-        """Idle residents, and turns in flight; walks the idle ones."""
-        return len(self.holds) + sum(session.residency is Residency.IN for session in self._idle)
+        """Idle residents, and turns in flight."""
+        return len(self.holds) + self.idle.residents
 
     def private_blocks(self, context_tokens: int, head: int, head_tokens: int, *, is_running: bool) -> float:
         """Blocks of a context without the head that it shares."""
         capacity = self.capacity
         assert capacity is not None
-        blocks = capacity.blocks_for(context_tokens) - (0.0 if is_running else capacity.beta_blocks)
-        return max(1.0, blocks - self.shared_blocks(head, head_tokens))
+        blocks = capacity.blocks_for(context_tokens)
+        if not is_running:
+            blocks -= capacity.beta_blocks
+        if head:
+            blocks -= self.shared_blocks(head, head_tokens)
+        return max(1.0, blocks)
 
     def shared_blocks(self, head: int, head_tokens: int) -> float:
         """Blocks of a head: what it is booked at, or what it would be booked at."""
-        if not head:
-            return 0.0
         known = self._heads.get(head)
         if known is not None:
             return known.blocks
+        if not head:
+            return 0.0
         capacity = self.capacity
         assert capacity is not None
         return capacity.alpha * (head_tokens // capacity.block_tokens)
 
-    def new_head_blocks(self, head: int, head_tokens: int) -> float:
-        """What booking this head would add: nothing when another session uses it already."""
-        return 0.0 if not head or head in self._heads else self.shared_blocks(head, head_tokens)
-
     def pinned_head_blocks(self, head: int = 0) -> float:
         """Blocks of the heads that running turns use, and of this one."""
-        return sum(known.blocks for name, known in self._heads.items() if known.running or name == head)
+        known = self._heads.get(head)
+        if known is None or known.running:
+            return self._running_head_blocks
+        return self._running_head_blocks + known.blocks
 
-    def freed_by(self, sessions: Iterable[Session]) -> Iterator[tuple[Session, float]]:
+    def freed_by(self, sessions: Iterable[Session], *, after_over: bool = False) -> Iterator[tuple[Session, float]]:
         """Walk idle sessions as if each in turn were evicted.
 
         Args:
             sessions: idle ones, in the order of the walk.
+            after_over: those whose lease is over have gone before.
 
         Yields:
             Each with the blocks that would come free, its head's too when nobody else uses that any more.
         """
         gone: dict[int, int] = {}
         for session in sessions:
-            blocks, head = self._idle[session]
+            rest = self.idle.get(session)
+            assert rest is not None
+            blocks, head = rest
             known = self._heads.get(head)
             if known is not None:
-                gone[head] = gone.get(head, 0) + 1
+                gone[head] = gone.get(head, known.over if after_over else 0) + 1
                 blocks += known.blocks if gone[head] == known.users else 0.0
             yield session, blocks
+
+    def booked_head_blocks(self, head: int) -> float:
+        """What a head is booked at; 0 when nobody uses it."""
+        known = self._heads.get(head)
+        return known.blocks if known is not None else 0.0
 
     def knows_head(self, head: int) -> bool:
         """Whether some turn or resident uses this head now."""
@@ -123,17 +152,24 @@ class KvLedger:
         known = self._heads.get(head)
         if known is not None and self.capacity is not None:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
+            self.head_changes += 1
             self.head_blocks += blocks - known.blocks
+            self._running_head_blocks += blocks - known.blocks if known.running else 0.0
+            self._over_head_blocks += blocks - known.blocks if known.is_over else 0.0
             known.blocks = blocks
 
     def take(self, hold_id: int, hold: Hold, head_tokens: int) -> None:
         """A turn goes to the backend."""
-        self._use_head(hold.head, head_tokens)
         if hold.head:
-            self._heads[hold.head].running += 1
+            known = self._use_head(hold.head, head_tokens)
+            if not known.running:
+                self._running_head_blocks += known.blocks
+            known.running += 1
         self.holds[hold_id] = hold
         self.pinned_blocks += hold.blocks
-        self.uncached_tokens += hold.uncached_tokens
+        if hold.uncached_tokens:
+            self._uncached[hold_id] = hold
+            self.uncached_tokens += hold.uncached_tokens
 
     def grow(self, hold_id: int, context_tokens: int, blocks: float) -> None:
         """A running turn is larger now: its answer grew, or the engine counted its prompt."""
@@ -144,7 +180,7 @@ class KvLedger:
 
     def computed(self, hold_id: int) -> None:
         """A turn's prompt is computed: its first token has passed."""
-        hold = self.holds.get(hold_id)
+        hold = self._uncached.pop(hold_id, None)
         if hold is not None:
             self.uncached_tokens -= hold.uncached_tokens
             hold.uncached_tokens = 0
@@ -158,24 +194,37 @@ class KvLedger:
         """
         if not self.uncached_tokens:
             return 0
-        behind_s = 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
-        for hold_id, hold in self.holds.items():
-            if hold.uncached_tokens and now - hold.sent_at > behind_s:
-                self.computed(hold_id)
+        behind_s = self._computes_for_s(tokens_per_s)
+        while self._uncached:
+            hold_id, oldest = next(iter(self._uncached.items()))
+            if now - oldest.sent_at <= behind_s:
+                break
+            self.computed(hold_id)
         return self.uncached_tokens
+
+    def next_computed_at(self, tokens_per_s: float) -> float | None:
+        """When the first prompt that is still being computed counts as computed, should no first token tell so."""
+        oldest = next(iter(self._uncached.values()), None)
+        return None if oldest is None else oldest.sent_at + self._computes_for_s(tokens_per_s)
+
+    def _computes_for_s(self, tokens_per_s: float) -> float:
+        return 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
 
     def give_back(self, hold_id: int) -> Hold | None:
         """A turn has ended, however; None when it was given back before (its engine restarted)."""
         hold = self.holds.pop(hold_id, None)
         if hold is None:
             return None
+        self.computed(hold_id)
         self.pinned_blocks -= hold.blocks
-        self.uncached_tokens -= hold.uncached_tokens
         if hold.head:
-            self._heads[hold.head].running -= 1
-        self._leave_head(hold.head)
+            known = self._heads[hold.head]
+            known.running -= 1
+            if not known.running:
+                self._running_head_blocks -= known.blocks
+            self._leave_head(hold.head)
         if not self.holds:
-            self.pinned_blocks = 0.0  # sums of floats drift; an empty ledger is exactly empty
+            self.pinned_blocks = self._running_head_blocks = 0.0  # sums of floats drift; nothing is exactly nothing
         return hold
 
     def rest(self, session: Session, blocks: float, head: int, head_tokens: int) -> None:
@@ -184,30 +233,52 @@ class KvLedger:
         Whether it keeps its place (`Residency.IN`) or not, they lie there until everything older is gone.
         """
         self.evict(session)
-        self._use_head(head, head_tokens)
-        self._idle[session] = (blocks, head)
-        self.idle_blocks += blocks
+        if head:
+            self._use_head(head, head_tokens)
+        self.idle.add(session, Rest(blocks, head))
 
     def evict(self, session: Session) -> float:
         """A session's idle blocks are gone, or in use again; says how many they were."""
-        entry = self._idle.pop(session, None)
-        if entry is None:
+        was_over = self.idle.is_over(session)
+        rest = self.idle.remove(session)
+        if rest is None:
             return 0.0
-        blocks, head = entry
-        self.idle_blocks -= blocks
-        self._leave_head(head)
-        if not self._idle:
-            self.idle_blocks = 0.0
+        if rest.head:
+            self._leave_head(rest.head, was_over=was_over)
+        return rest.blocks
+
+    def let_go(self) -> None:
+        """The lease of the longest idle session that was kept is over."""
+        rest = self.idle.let_go()
+        if rest.head:
+            known = self._heads[rest.head]
+            known.over += 1
+            self._over_head_blocks += known.blocks if known.is_over else 0.0
+
+    def over_blocks(self, but: Session | None, growth_each: float) -> float:
+        """What would come free with all whose lease is over, except one.
+
+        Args:
+            but: who is to stay, if anybody.
+            growth_each: blocks that are kept for the growth of each resident.
+        """
+        blocks = self.idle.over_blocks + self._over_head_blocks + growth_each * self.idle.over_residents
+        if but is not None and self.idle.is_over(but):
+            rest = self.idle.get(but)
+            assert rest is not None
+            known = self._heads.get(rest.head)
+            blocks -= rest.blocks + (known.blocks if known is not None and known.is_over else 0.0)
+            blocks -= growth_each if but.residency is Residency.IN else 0.0
         return blocks
 
     def idle_of(self, session: Session) -> float:
         """What of a session still lies there unused."""
-        entry = self._idle.get(session)
-        return entry[0] if entry is not None else 0.0
+        rest = self.idle.get(session)
+        return rest.blocks if rest is not None else 0.0
 
     def longest_idle_first(self) -> Iterator[tuple[Session, float]]:
         """Idle sessions in the order in which the engine's LRU gives their blocks away."""
-        return ((session, blocks) for session, (blocks, _) in self._idle.items())
+        return ((session, rest.blocks) for session, rest in self.idle)
 
     def see_foreign(self, seen_blocks: float) -> None:
         """The engine's usage gauge showed so many blocks beyond our own."""
@@ -215,34 +286,38 @@ class KvLedger:
 
     def forget_residents(self) -> list[Session]:
         """Nothing is cached there any more (restart, reset): whose blocks lay there."""
-        gone = list(self._idle)
+        gone = [session for session, _ in self.idle]
         for session in gone:
             self.evict(session)
         return gone
 
-    def _use_head(self, head: int, head_tokens: int) -> None:
-        if not head:
-            return
+    def _use_head(self, head: int, head_tokens: int) -> _Head:
         known = self._heads.get(head)
         if known is None:
             known = self._heads[head] = _Head(self.shared_blocks(head, head_tokens))
             self.head_blocks += known.blocks
+        elif known.is_over:
+            self._over_head_blocks -= known.blocks
         known.users += 1
+        self.head_changes += 1
+        return known
 
-    def _leave_head(self, head: int) -> None:
-        known = self._heads.get(head)
-        if known is None:
-            return
+    def _leave_head(self, head: int, *, was_over: bool = False) -> None:
+        known = self._heads[head]
+        self._over_head_blocks -= known.blocks if known.is_over else 0.0
         known.users -= 1
+        self.head_changes += 1
+        known.over -= was_over
+        self._over_head_blocks += known.blocks if known.is_over else 0.0
         if known.users == 0:
             self.head_blocks -= known.blocks
             del self._heads[head]
         if not self._heads:
-            self.head_blocks = 0.0
+            self.head_blocks = self._over_head_blocks = 0.0
 
     def __repr__(self) -> str:
         total = self.capacity.total_blocks if self.capacity else None
         return (
             f"<KvLedger {self.used_blocks:.0f}/{total} blocks: {self.pinned_blocks:.0f} pinned by {len(self.holds)},"
-            f" {self.idle_blocks:.0f} idle of {len(self._idle)}, {self.head_blocks:.0f} heads>"
+            f" {self.idle_blocks:.0f} idle of {len(self.idle)}, {self.head_blocks:.0f} heads>"
         )

@@ -41,6 +41,7 @@ class Session:
         idle_since: when its last turn ended.
         stamp: when the oldest of its waiting or refused turns arrived; None when it has none.
         stamp_until: until when a refused turn may come back for its stamp.
+        seen_at: when a turn of it last arrived.
     """
 
     key: SessionKey
@@ -63,6 +64,7 @@ class Session:
     last_stop: StopReason = StopReason.OTHER
     stamp: float | None = None
     stamp_until: float = 0.0
+    seen_at: float = 0.0
 
     @property
     def is_named(self) -> bool:
@@ -86,19 +88,21 @@ class SessionTable:
     def __init__(self, *, capacity: int = MAX_SESSIONS, ttl_s: float = TTL_S) -> None:
         self._capacity = capacity
         self._ttl_s = ttl_s
-        self._sessions: OrderedDict[SessionKey, tuple[Session, float]] = OrderedDict()
+        self._sessions: OrderedDict[SessionKey, Session] = OrderedDict()
 
     def touch(self, key: SessionKey, now: float) -> tuple[Session, list[Session]]:
         """The session of a key, made if it is not known, and those that had to go for it."""
-        entry = self._sessions.pop(key, None)
-        session = entry[0] if entry is not None else Session(key)
-        self._sessions[key] = (session, now)
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = Session(key)
+        else:
+            self._sessions.move_to_end(key)
+        session.seen_at = now
         return session, self._forget(now)
 
     def get(self, key: SessionKey) -> Session | None:
         """The session of a key, if it is known."""
-        entry = self._sessions.get(key)
-        return entry[0] if entry is not None else None
+        return self._sessions.get(key)
 
     def count(self) -> int:
         """Sessions known."""
@@ -106,28 +110,23 @@ class SessionTable:
 
     def of_backend(self, name: str) -> list[Session]:
         """Sessions at home on a backend; walks them all, for restarts only."""
-        return [session for session, _ in self._sessions.values() if session.home == name]
+        return [session for session in self._sessions.values() if session.home == name]
 
     def _forget(self, now: float) -> list[Session]:
+        """Look at two at most: the cost of a request does not grow with the sessions known."""
         gone: list[Session] = []
-        for key in list(self._oldest(now)):
-            session, _ = self._sessions[key]
-            if session.is_busy:
-                self._sessions.move_to_end(key)
-                continue
-            gone.append(session)
-            del self._sessions[key]
-        return gone
-
-    def _oldest(self, now: float) -> list[SessionKey]:
-        """At most two that are due: the cost of a request does not grow with the sessions known."""
-        due: list[SessionKey] = []
         surplus = len(self._sessions) - self._capacity
-        for key, (_, seen_at) in self._sessions.items():
-            if len(due) == 2 or not (surplus > len(due) or now - seen_at > self._ttl_s):
+        for _ in range(2):
+            session = next(iter(self._sessions.values()))
+            if surplus <= 0 and now - session.seen_at <= self._ttl_s:
                 break
-            due.append(key)
-        return due
+            surplus -= 1
+            if session.is_busy:
+                self._sessions.move_to_end(session.key)
+            else:
+                gone.append(session)
+                del self._sessions[session.key]
+        return gone
 
     def __repr__(self) -> str:
         return f"<SessionTable {len(self._sessions)}>"

@@ -3,6 +3,7 @@
 Written by the gate alone. Bounded by entries and by the bytes of the bodies that they hold.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,8 @@ from proxy.state.sessions import Session
 
 MAX_WAITING: Final = 512
 MAX_BODY_BYTES: Final = 512 * 2**20
+_REPLACED_ONCE_IN_S: Final = 600.0
+"""Longer than any hold, so that a copy that was replaced and comes back is known for one whose client is there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,17 +52,24 @@ class Waiting:
 
 
 class WaitQueue:
-    """Waiting requests by rank, each rank in order of arrival."""
+    """Waiting requests by rank, each rank in order of arrival.
+
+    Attributes:
+        keys: how many wait of each fairness key; those that have none are not in it.
+    """
 
     def __init__(self, *, capacity: int = MAX_WAITING, capacity_bytes: int = MAX_BODY_BYTES) -> None:
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._by_rank: dict[Rank, dict[int, Waiting]] = {rank: {} for rank in Rank}
         self._twins: dict[tuple[object, int], Waiting] = {}
+        self._entries = 0
+        self.keys: dict[str, int] = {}
+        self._replaced_at: OrderedDict[tuple[object, int], float] = OrderedDict()
         self.body_bytes = 0
 
     def __len__(self) -> int:
-        return sum(len(entries) for entries in self._by_rank.values())
+        return self._entries
 
     def has_room(self, body_bytes: int) -> bool:
         """Whether another request may wait."""
@@ -70,13 +80,49 @@ class WaitQueue:
         """Whether the one that came last may not stay."""
         return len(self) > self._capacity or self.body_bytes > self._capacity_bytes
 
+    def surplus(self, arrival: Waiting) -> list[Waiting]:
+        """Who may not stay, now that this one came: nobody, some who have waited for less time, or it alone.
+
+        Whoever has waited longest stays, refusals with a ticket in between counted, so that who comes back is not
+        refused for ever while newcomers take each place that comes free.
+        """
+        if not self.is_overfull:
+            return []
+        if max(self, key=_standing) is arrival:
+            return [arrival]
+        leaving: list[Waiting] = []
+        entries, body_bytes = len(self), self.body_bytes
+        for entry in sorted(self, key=_standing, reverse=True):
+            if entry is arrival:
+                break
+            leaving.append(entry)
+            entries, body_bytes = entries - 1, body_bytes - entry.body_bytes
+            if entries <= self._capacity and body_bytes <= self._capacity_bytes:
+                return leaving
+        return [arrival]
+
     def twin_of(self, turn: Turn) -> Waiting | None:
         """A waiting copy of the same turn, if there is one."""
         return self._twins.get((turn.session, turn.twin)) if turn.twin else None
 
+    def takes_over(self, turn: Turn, now: float) -> bool:
+        """A copy of a turn that waits has come; says whether it takes the place of the one that waits.
+
+        Once in a while: whose client has given up does not come back for it. If a further copy comes, both clients are
+        there and each would push the other out for ever; from then on copies wait beside each other.
+        """
+        key = (turn.session, turn.twin)
+        replaced_at = self._replaced_at.pop(key, None)
+        self._replaced_at[key] = now
+        if len(self._replaced_at) > self._capacity:
+            self._replaced_at.popitem(last=False)
+        return replaced_at is None or now - replaced_at > _REPLACED_ONCE_IN_S
+
     def add(self, waiting: Waiting) -> None:
         """A request begins to wait."""
         self._by_rank[waiting.rank][waiting.id] = waiting
+        self._entries += 1
+        self.keys[waiting.fairness_key] = self.keys.get(waiting.fairness_key, 0) + 1
         self.body_bytes += waiting.body_bytes
         waiting.session.waiting += 1
         waiting.session.waiting_as_resident += waiting.rank is Rank.RESIDENT
@@ -87,17 +133,28 @@ class WaitQueue:
         """A request waits no more; says whether it did."""
         if self._by_rank[waiting.rank].pop(waiting.id, None) is None:
             return False
+        self._entries -= 1
+        left = self.keys[waiting.fairness_key] - 1
+        if left:
+            self.keys[waiting.fairness_key] = left
+        else:
+            del self.keys[waiting.fairness_key]
         self.body_bytes -= waiting.body_bytes
         waiting.session.waiting -= 1
         waiting.session.waiting_as_resident -= waiting.rank is Rank.RESIDENT
-        key = (waiting.turn.session, waiting.turn.twin)
-        if self._twins.get(key) is waiting:
-            del self._twins[key]
+        if waiting.turn.twin:
+            key = (waiting.turn.session, waiting.turn.twin)
+            if self._twins.get(key) is waiting:
+                del self._twins[key]
         return True
 
     def of(self, rank: Rank) -> list[Waiting]:
         """Those of a rank, in order of arrival."""
         return list(self._by_rank[rank].values())
+
+    def oldest(self, rank: Rank) -> Waiting | None:
+        """The one of a rank that came first."""
+        return next(iter(self._by_rank[rank].values()), None)
 
     def count(self, rank: Rank) -> int:
         """How many of a rank wait."""
@@ -109,3 +166,9 @@ class WaitQueue:
 
     def __repr__(self) -> str:
         return f"<WaitQueue { ({rank.name.lower(): len(entries) for rank, entries in self._by_rank.items()}) }>"
+
+
+def _standing(waiting: Waiting) -> tuple[bool, bool, float, int]:
+    """Whoever has the highest leaves first: batches, then the youngest; a resident's only waiting turn goes last."""
+    is_resident = waiting.rank is Rank.RESIDENT and waiting.session.waiting == 1
+    return waiting.rank is Rank.BATCH, not is_resident, waiting.stamp, waiting.id

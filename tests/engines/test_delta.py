@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,18 @@ def test_rates_come_from_two_real_pages():
     )  # fmt: skip
     assert (0, 4, True) == (delta.preemptions, delta.successes, delta.has_progressed)
     assert (None, None) == (delta.draft_accept_ratio, delta.external_hit_ratio)
+    assert delta.prefill_tokens_per_s == pytest.approx(1_387 / 0.19035, rel=1e-3)
+
+
+def test_the_speed_of_prefill_is_not_diluted_by_idle_time():
+    """Two seconds for 40,000 tokens, in an hour; nothing where no request has ended, or an engine counts neither."""
+    busy = [at(1, prefilled_tokens=0, prefill_s=0.0), at(2, prefilled_tokens=40_000, prefill_s=2.0)]
+    idle = [at(1, prefilled_tokens=5, prefill_s=1.0), at(2, prefilled_tokens=5, prefill_s=1.0)]
+
+    assert told(busy, every_s=3_600.0)[1].prefill_tokens_per_s == 20_000
+    assert told(idle)[1].prefill_tokens_per_s is None
+    assert told([at(1), at(2)])[1].prefill_tokens_per_s is None
+    assert told([at(1, prefilled_tokens=0), at(2, prefilled_tokens=9)])[1].prefill_tokens_per_s is None
 
 
 def test_a_first_report_has_nothing_to_compare_with():

@@ -19,11 +19,13 @@ class FakeForwarder:
 
     Attributes:
         asked: the names of the backends that were asked, one an attempt.
+        could_move: whether another one might have been tried, had it said that it has no room.
     """
 
     def __init__(self, *steps: Step) -> None:
         self._steps = list(steps) or [WELL]
         self.asked: list[str] = []
+        self.could_move: list[bool] = []
 
     async def forward(
         self,
@@ -32,9 +34,12 @@ class FakeForwarder:
         client: object,  # noqa: ARG002
         exchange: Exchange,
         progress: Progress | None = None,  # noqa: ARG002
+        *,
+        may_move: Callable[[], bool] = bool,
     ) -> AttemptResult:
         """Play the next step."""
         self.asked.append(backend.name)
+        self.could_move.append(may_move())
         step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
         if isinstance(step, BaseException):
             raise step

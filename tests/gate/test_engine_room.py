@@ -6,6 +6,7 @@ from proxy.gate.engine_room import EngineRoom
 from proxy.state.calibration import ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import Hold
 from proxy.state.sessions import Residency, Session
+from tests.gate.stage import Stage
 
 NOW = 1_000.0
 
@@ -106,7 +107,7 @@ def test_who_is_out_keeps_no_lease():
     """Its blocks are the first to be taken."""
     room = room_of()
     out = resting(room, "out", 60)
-    out.residency = Residency.OUT
+    room.ledger.idle.give_up_place(out)
 
     assert room.fits_set(session_of("new", turns=0), 60, 0, NOW + 1)
     assert room.ledger.idle_blocks == 0
@@ -116,7 +117,7 @@ def test_what_lies_there_of_a_session_is_not_needed_twice():
     """A returning session that was pushed out of its place, though not yet of the cache."""
     room = room_of()
     mine = resting(room, "mine", 60)
-    mine.residency = Residency.OUT
+    room.ledger.idle.give_up_place(mine)
 
     assert room.fits_set(mine, 61, 0, NOW + 1)
     assert room.ledger.idle_of(mine) == 60
@@ -204,3 +205,63 @@ def test_a_session_seen_once_is_waited_for_as_its_kind_has_returned(named, waits
 def test_it_shows_itself():
     """What a person sees in a debugger."""
     assert repr(room_of()).startswith("<EngineRoom theta 0.97, <KvLedger 0/100 blocks")
+
+
+def test_an_engine_that_says_it_is_full_gets_nobody_until_it_reports():
+    """Its word counts for more than our books; not for residents either, and not for ever."""
+    stage = Stage("a", "b")
+    stage.rest("resident", 10, candidates=("a",))
+    stage.wait(1)
+    stage.gate.see_overload("a", stage.now)
+
+    assert stage.ask("resident", 11, candidates=("a",)) is None
+    elsewhere = stage.ask("new", 10)
+    assert elsewhere is not None
+    assert elsewhere.backend == "b"
+    stage.wait(1)
+    assert stage.pump() == ["resident"]
+
+
+def test_an_engine_that_says_it_is_full_and_no_more_is_asked_again_after_a_moment():
+    """Never shut for ever: three seconds, which wake the queue by themselves."""
+    stage = Stage()
+    stage.gate.see_overload("a", stage.now)
+    assert stage.ask("one", 10) is None
+
+    at = stage.gate.next_event_at(stage.now)
+
+    assert at == stage.now + 3
+    stage.now = at
+    assert stage.pump() == ["one"]
+
+
+def test_an_answer_that_is_older_than_the_report_says_nothing():
+    """What was asked afterwards knows better."""
+    stage = Stage()
+    stage.gate.see_overload("a", stage.now)
+    stage.wait(0.5)
+
+    assert stage.ask("one", 10) is not None
+
+
+def test_neither_shadow_mode_nor_an_unknown_size_holds_anybody_back():
+    """There is nothing to correct."""
+    shadow, unknown = Stage(is_enforcing=False), Stage(blocks=0)
+    for stage in (shadow, unknown):
+        stage.gate.see_overload("a", stage.now)
+
+        assert stage.ask("one", 10) is not None
+
+
+def test_an_engine_that_reports_every_five_seconds_is_not_distrusted_for_it():
+    """The limit between two reports is the limit; what others hold there is still known."""
+    stage = Stage(report_interval_s=5.0)
+    stage.report(usage=0.5)
+    foreign = stage.ledger().foreign_blocks
+    fresh = stage.room().limit_blocks(stage.now)
+    stage.wait(14, reports=False)
+
+    assert stage.room().limit_blocks(stage.now) == fresh
+    stage.wait(10, reports=False)
+    assert stage.room().limit_blocks(stage.now) == pytest.approx(0.9 * fresh)
+    assert stage.ledger().foreign_blocks == foreign > 0

@@ -179,6 +179,8 @@ class AnyTraffic(RuleBasedStateMachine):
             assert ledger.idle_blocks == pytest.approx(sum(blocks for _, blocks in idle), abs=1e-6)
             assert min(ledger.pinned_blocks, ledger.idle_blocks, ledger.head_blocks, ledger.foreign_blocks) >= 0
             assert ledger.uncached_tokens == sum(hold.uncached_tokens for hold in ledger.holds.values())
+            residents = sum(session.residency is Residency.IN for session, _ in idle)
+            assert ledger.resident_sessions == len(ledger.holds) + residents
             if not ledger.holds and not idle:
                 assert (0, 0, 0) == (ledger.pinned_blocks, ledger.idle_blocks, ledger.head_blocks)
             assert self.stage.room(name).control_blocks >= -1e-6

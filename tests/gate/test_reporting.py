@@ -193,3 +193,14 @@ def test_real_pages_amount_to_a_size(name):
     assert room.capacity is not None
     assert room.capacity.total_blocks > 0
     assert room.limit.theta == 0.97
+
+
+def test_the_speed_of_prefill_is_learned_without_a_single_stream():
+    """Answers that come in one piece tell no first token; the engine knows how long their prompts took."""
+    room, watch = watched()
+    for second in range(30):
+        report = report_of()
+        counters = replace(report.counters, prefilled_tokens=20_000 * second, prefill_s=1.0 * second)
+        watch.take("a", [replace(report, counters=counters)], float(second))
+
+    assert room.prefill.tokens_per_s == pytest.approx(20_000, rel=0.02)

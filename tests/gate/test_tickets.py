@@ -32,6 +32,32 @@ def test_a_ticket_runs_out():
     assert stage.arrive("early", 30).stamp == stage.now
 
 
+def test_the_ticket_of_who_left_runs_out_sooner():
+    """Half a minute: whoever closed the connection and wants to go on is back at once."""
+    for away_s, is_kept in ((29, True), (31, False)):
+        stage = Stage()
+        stage.enter("busy", 90)
+        early = stage.arrive("early", 30)
+        stage.gate.give_up(early, stage.now, keeps_ticket=True, has_left=True)
+        stage.wait(away_s)
+
+        assert (stage.arrive("early", 30).stamp == early.stamp) is is_kept
+
+
+def test_leaving_takes_nothing_from_a_place_that_was_promised_for_longer():
+    """One turn of the session was refused, another one's client left: the older place, for the longer time."""
+    stage = Stage()
+    stage.enter("busy", 90)
+    early = stage.arrive("one", 30)
+    stage.wait(5)
+    late = stage.arrive("one", 31)
+    stage.gate.give_up(early, stage.now, keeps_ticket=True)
+    stage.gate.give_up(late, stage.now, keeps_ticket=True, has_left=True)
+    stage.wait(60)
+
+    assert stage.arrive("one", 31).stamp == early.stamp
+
+
 def test_a_resend_takes_the_place_of_its_copy():
     """L22: the older one waits no more, and the newer one has its stamp."""
     stage = Stage()

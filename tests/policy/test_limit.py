@@ -92,6 +92,15 @@ def test_old_reports_lower_it_a_little_and_never_shut_it(age_s, share):
     assert effective(0.9, age_s) == pytest.approx(share * 0.9)
 
 
+@pytest.mark.parametrize(
+    ("interval_s", "age_s", "share"),
+    [(5.0, 14.9, 1.0), (5.0, 15.1, 0.9), (5.0, 30.1, 0.8), (20.0, 59.0, 1.0), (20.0, 119.0, 0.9), (0.2, 2.9, 1.0)],
+)
+def test_reports_that_come_seldom_are_not_old_for_ever(interval_s, age_s, share):
+    """Three that fail to come make one old; often asked, three seconds do."""
+    assert effective(0.9, age_s, interval_s) == pytest.approx(share * 0.9)
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from(["ghost", "preempted", "short", "clean", "idle"]), st.floats(0.0, 200.0)), max_size=60
 )

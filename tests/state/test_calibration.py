@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.turns import OutputStats, StopReason
-from proxy.state.calibration import ModelCalibration, PrefillRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import ModelCalibration, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 
 
 def test_it_starts_with_what_agents_were_measured_at():
@@ -117,3 +117,44 @@ def test_prefill_speed_is_learned_from_prompts_that_were_alone():
 
     assert rate.tokens_per_s == 20_000
     assert repr(rate) == "<PrefillRate 20000/s>"
+
+
+def test_room_that_comes_free_is_a_mean_over_time():
+    """From the first look on, however unevenly it comes; what is new counts for a minute."""
+    rate = ReleaseRate()
+    rate.look(100.0)
+    for second in range(1, 21):
+        rate.add(0 if second % 5 else 5_000)
+        rate.look(100.0 + second)
+
+    assert rate.tokens_per_s == pytest.approx(1_000)
+    assert "1000/s" in repr(rate)
+    for second in range(21, 141):
+        rate.look(100.0 + second)
+    assert rate.tokens_per_s < 200
+
+
+def test_two_releases_in_one_moment_both_count():
+    """A look in between too."""
+    rate = ReleaseRate()
+    rate.look(0.0)
+    rate.add(3_000)
+    rate.look(0.0)
+    rate.add(3_000)
+
+    assert rate.look(2.0) == pytest.approx(3_000)
+
+
+def test_what_an_engine_says_of_its_prefill_counts_where_it_is_more():
+    """It is a lower bound: prompts of one batch share their time. First tokens go on teaching both ways."""
+    rate = PrefillRate()
+    rate.on_report(1_000.0)
+    rate.on_report(0.0)
+    assert rate.tokens_per_s == PrefillRate.START_TOKENS_PER_S
+
+    for _ in range(20):
+        rate.on_report(20_000.0)
+    assert rate.tokens_per_s == pytest.approx(20_000, rel=0.02)
+    for _ in range(20):
+        rate.on_first_token(10_000, 1.0)
+    assert rate.tokens_per_s == pytest.approx(10_000, rel=0.02)

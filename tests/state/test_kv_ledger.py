@@ -82,9 +82,9 @@ def test_a_shared_head_is_counted_once_and_goes_with_its_last_user():
     ledger = ledger_of()
     a, b = session_of("a"), session_of("b")
 
-    assert ledger.new_head_blocks(7, HEAD_TOKENS) == 20
+    assert ledger.shared_blocks(7, HEAD_TOKENS) == 20
+    assert not ledger.knows_head(7)
     ledger.take(1, hold_of(a, 5, head=7), HEAD_TOKENS)
-    assert ledger.new_head_blocks(7, HEAD_TOKENS) == 0
     assert ledger.knows_head(7)
     ledger.rest(b, 5.0, 7, HEAD_TOKENS)
     assert ledger.used_blocks == 30
@@ -136,7 +136,7 @@ def test_residents_are_counted_and_forgotten():
     ledger.take(1, hold_of(a, 5), 0)
     ledger.rest(b, 5.0, 0, 0)
     ledger.rest(c, 5.0, 0, 0)
-    c.residency = Residency.OUT
+    ledger.idle.give_up_place(c)
 
     assert ledger.resident_sessions == 2
     assert ledger.forget_residents() == [b, c]
@@ -186,6 +186,12 @@ class Bookings(RuleBasedStateMachine):
         if not stays:
             self.ledger.evict(self.sessions[name])
 
+    @precondition(lambda self: self.ledger.idle.first_kept())
+    @rule()
+    def let_go(self):
+        """A lease is over."""
+        self.ledger.let_go()
+
     @rule()
     def restart(self):
         """The cache is lost."""
@@ -199,6 +205,19 @@ class Bookings(RuleBasedStateMachine):
         assert ledger.idle_blocks == pytest.approx(sum(blocks for _, blocks in ledger.longest_idle_first()), abs=1e-6)
         assert ledger.uncached_tokens == sum(hold.uncached_tokens for hold in ledger.holds.values())
         assert min(ledger.pinned_blocks, ledger.idle_blocks, ledger.head_blocks) >= 0
+        idle = list(ledger.idle)
+        over = [session for session, _ in idle if ledger.idle.is_over(session)]
+        assert [session for session, _ in idle][: len(over)] == over
+        free = sum(blocks for _, blocks in ledger.freed_by(over))
+        assert ledger.over_blocks(session_of("nobody"), 2.0) == pytest.approx(free + 2.0 * len(over), abs=1e-6)
+        for but in over:
+            others = ledger.freed_by(session for session in over if session is not but)
+            free = sum(blocks for _, blocks in others) + 2.0 * (len(over) - 1)
+            assert ledger.over_blocks(but, 2.0) == pytest.approx(free, abs=1e-6)
+        assert ledger.idle.residents == len(idle)
+        used = {hold.head for hold in ledger.holds.values()}
+        heads = sum(ledger.shared_blocks(head, 0) for head in used)
+        assert ledger.pinned_head_blocks() == pytest.approx(heads, abs=1e-6)
         if not ledger.holds:
             assert (ledger.pinned_blocks, ledger.uncached_tokens) == (0, 0)
             if not any(True for _ in ledger.longest_idle_first()):

@@ -80,3 +80,75 @@ def test_an_older_copy_that_leaves_takes_no_newer_ones_place():
     queue.remove(old)
 
     assert queue.twin_of(Turn(session.key, text_bytes=1, twin=7)) is new
+
+
+def test_a_turn_is_replaced_by_its_copy_once():
+    """Ten minutes after the last copy of it came it may be again; other turns are other turns."""
+    queue = WaitQueue()
+    one, two = Turn(KEY, text_bytes=1, twin=1), Turn(KEY, text_bytes=1, twin=2)
+
+    assert [queue.takes_over(one, now) for now in (0.0, 1.0, 500.0, 1_000.0)] == [True, False, False, False]
+    assert queue.takes_over(two, 1.0)
+    assert queue.takes_over(one, 1_601.0)
+
+
+def test_what_was_replaced_is_not_remembered_without_end():
+    """No more turns than may wait."""
+    queue = WaitQueue(capacity=3)
+    for twin in range(1, 100):
+        queue.takes_over(Turn(KEY, text_bytes=1, twin=twin), 0.0)
+
+    assert len(queue._replaced_at) == 3
+
+
+def aged(number, stamp, **more):
+    """A request that counts as waiting since then, of a session of its own."""
+    entry = waiting(number, session=Session(SessionKey("", str(number))), **more)
+    entry.stamp = stamp
+    return entry
+
+
+def filled(*entries, capacity=2, capacity_bytes=1_000):
+    """A queue with these in it."""
+    queue = WaitQueue(capacity=capacity, capacity_bytes=capacity_bytes)
+    for entry in entries:
+        queue.add(entry)
+    return queue
+
+
+def test_within_its_bounds_nobody_has_to_go():
+    """However young."""
+    entry = aged(1, 5.0)
+
+    assert filled(entry).surplus(entry) == []
+
+
+def test_the_youngest_has_to_go():
+    """A newcomer itself; for one that comes back, the youngest of those that wait."""
+    old, young = aged(1, 1.0), aged(2, 5.0)
+    newcomer, returning = aged(3, 9.0), aged(4, 0.0)
+
+    assert filled(old, young, newcomer).surplus(newcomer) == [newcomer]
+    assert filled(old, young, returning).surplus(returning) == [young]
+
+
+def test_batches_go_first_and_a_residents_turn_last():
+    """A resident has its place on an engine; one with several turns waiting has no more right than others."""
+    batch, session = aged(1, 1.0, rank=Rank.BATCH), aged(2, 2.0)
+    newcomer, resident = aged(3, 9.0), aged(4, 10.0, rank=Rank.RESIDENT)
+
+    assert filled(session, batch, newcomer).surplus(newcomer) == [batch]
+    assert filled(session, newcomer, resident).surplus(resident) == [newcomer]
+    resident.session.waiting += 1
+    assert filled(session, newcomer, resident).surplus(resident) == [resident]
+
+
+def test_for_a_large_body_several_go_or_none():
+    """Nobody is sent away for one that does not fit even so."""
+    entries = [aged(number, 5.0 + number, body_bytes=40) for number in range(3)]
+    large, too_large = aged(8, 0.0, body_bytes=90), aged(9, 0.0, body_bytes=1_001)
+
+    queue = filled(*entries, large, capacity=9, capacity_bytes=150)
+    assert queue.surplus(large) == [entries[2], entries[1]]
+    queue = filled(*entries, too_large, capacity=9, capacity_bytes=1_000)
+    assert queue.surplus(too_large) == [too_large]

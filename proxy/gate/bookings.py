@@ -1,0 +1,180 @@
+"""What placed turns take from the rooms, and what they leave there when they end.
+
+Called by the gate, which decides who is placed. The books are right between any two calls: what runs is pinned, what
+has ended lies idle at its session's home, and nothing is counted twice.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from proxy.core.turns import Rank, TurnEnd
+from proxy.gate.engine_room import EngineRoom
+from proxy.gate.fitting import Footprint
+from proxy.gate.lessons import Lessons
+from proxy.gate.placement import Placement
+from proxy.policy import queueing
+from proxy.state.kv_ledger import Hold
+from proxy.state.sessions import Residency, Session
+from proxy.state.wait_queue import Waiting, WaitQueue
+
+_REGROW_TOKENS: Final = 256
+"""A running answer is booked anew each time it has grown by so much."""
+
+
+class Bookings:
+    """The lives of placed turns.
+
+    Args:
+        rooms: the backends' rooms by name.
+        lessons: what ended turns teach.
+        queue: who waits, for the end of segments.
+        counters: what happened, by name.
+        target_wait_s: the wait of a session to aim for.
+    """
+
+    def __init__(
+        self,
+        rooms: Mapping[str, EngineRoom],
+        lessons: Lessons,
+        queue: WaitQueue,
+        counters: Counter[str],
+        *,
+        target_wait_s: float,
+    ) -> None:
+        self._rooms = rooms
+        self._lessons = lessons
+        self._queue = queue
+        self._counters = counters
+        self._target_wait_s = target_wait_s
+
+    def place(self, waiting: Waiting, admission: str, took: Footprint, now: float) -> Placement:
+        """Take the room. Everything that was looked at is still true: nothing ran in between."""
+        name, session = took.backend, waiting.session
+        room = self._rooms[name]
+        ledger = room.ledger
+        is_known = ledger.capacity is not None
+        self._queue.remove(waiting)
+        self._lessons.begin(waiting.fairness_key)
+        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        placement = Placement(
+            id=waiting.id,
+            backend=name,
+            waiting=waiting,
+            admission=admission if is_known else "unlimited",
+            expected_tokens=took.expected_tokens,
+            placed_at=now,
+            was_alone=ledger.uncached_tokens == 0,
+            uncached_tokens=took.uncached_tokens,
+            would_wait=waiting.would_wait,
+        )
+        if is_known:
+            if not is_apart:
+                placement.was_cached = ledger.evict(session) > 0 or session.inflight > 0
+            private = took.private_blocks
+            hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
+            ledger.take(waiting.id, hold, took.head_tokens)
+            if waiting.rank is Rank.CONTROL:
+                placement.control_blocks = private
+                room.control_blocks += private
+        room.inflight += 1
+        if is_apart:
+            session.asides += 1
+            self.come_back(session)
+        else:
+            session.inflight += 1
+        # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
+        if not is_apart and is_known:
+            if session.residency is not Residency.IN or session.home != name:
+                self.leave_home(session)
+                session.segment_at = now
+            session.residency, session.home = Residency.IN, name
+        return placement
+
+    def come_back(self, session: Session) -> None:
+        """A turn of it waits or runs: it does not lose its place by that, though its lease may be over."""
+        if session.home is not None:
+            self._rooms[session.home].ledger.idle.come_back(session)
+
+    def leave_home(self, session: Session) -> None:
+        """What lies idle of a session is not counted any more: it is forgotten, or goes elsewhere."""
+        if session.home is not None:
+            self._rooms[session.home].ledger.evict(session)
+
+    def first_token(self, placement: Placement, now: float) -> None:
+        """A turn's prompt is computed."""
+        if placement.has_first_token:
+            return
+        placement.has_first_token = True
+        room = self._rooms[placement.backend]
+        room.ledger.computed(placement.id)
+        if placement.was_alone and room.ledger.uncached_tokens == 0:
+            placement.prefill_s = now - placement.placed_at
+
+    def generated(self, placement: Placement, tokens: int) -> None:
+        """A running answer has so many tokens now."""
+        placement.generated_tokens = tokens
+        if tokens - placement.booked_tokens >= _REGROW_TOKENS:
+            placement.booked_tokens = tokens
+            self._book(placement, placement.waiting.prompt_tokens + tokens)
+
+    def end(self, placement: Placement, end: TurnEnd, now: float) -> None:
+        """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
+        room = self._rooms[placement.backend]
+        waiting, session = placement.waiting, placement.waiting.session
+        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        room.inflight -= 1
+        if is_apart:
+            session.asides -= 1
+        else:
+            session.inflight -= 1
+        room.control_blocks -= placement.control_blocks
+        hold = room.ledger.give_back(placement.id)
+        room.last_end_at = now
+        if hold is not None:
+            room.note_freed(hold.blocks)
+        self._lessons.learn(room, placement, end, now)
+        self._lessons.charge(placement, end, now)
+        if is_apart or hold is None:
+            return
+        has_computed = end.has_first_token or placement.has_first_token
+        if has_computed:
+            session.has_blocks = True
+            overlaps = session.inflight > 0 or placement.placed_at <= session.idle_since
+            tokens = waiting.prompt_tokens + placement.generated_tokens
+            self._lessons.note_turn(room, session, waiting.turn, end, estimated_tokens=tokens, overlaps=overlaps)
+        session.last_stop = end.stop
+        session.idle_since = now
+        if session.inflight or session.home != placement.backend:
+            return  # its last turn in flight settles it
+        if placement.placed_at < room.restarted_at or not (session.has_blocks or placement.was_cached):
+            # Its blocks went with the engine, or its prompt was never computed: nothing of it lies there.
+            session.residency = Residency.OUT if session.turns else Residency.NEW
+            session.has_blocks = False
+            return
+        self._settle(room, placement, hold, now)
+
+    def _book(self, placement: Placement, context_tokens: int) -> None:
+        room, turn = self._rooms[placement.backend], placement.waiting.turn
+        if room.capacity is not None:
+            head_tokens = self._lessons.head_tokens(placement.waiting)
+            blocks = room.ledger.private_blocks(context_tokens, turn.head, head_tokens, is_running=True)
+            room.ledger.grow(placement.id, context_tokens, blocks)
+
+    def _settle(self, room: EngineRoom, placement: Placement, hold: Hold, now: float) -> None:
+        """The session stays as an idle resident, unless its segment is over and somebody waits."""
+        session = placement.waiting.session
+        if room.capacity is None or not session.context_tokens:
+            return
+        head_tokens = self._lessons.head_tokens(placement.waiting)
+        blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
+        room.ledger.rest(session, blocks, session.head, head_tokens)
+        room.note_freed(-min(blocks, hold.blocks))  # it stays, until somebody takes the place
+        session.has_blocks = False
+        waiting = self._queue.count(Rank.SESSION)
+        if session.residency is Residency.IN and waiting and not session.is_busy:
+            segment_s = now - session.segment_at
+            residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
+            if segment_s > queueing.slice_s(self._target_wait_s, residents, waiting):
+                room.ledger.idle.give_up_place(session)
+                self._counters["segments_ended"] += 1

@@ -1,0 +1,23 @@
+"""What can be chosen about admission. Made by the composition root; read by the gate."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """What can be chosen.
+
+    Attributes:
+        is_enforcing: False lets everything pass at once and only counts what would have waited.
+        max_hold_s: longest wait of a request before it is refused with a ticket.
+        target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
+        report_interval_s: between two reports of an engine when all is well; decides when one counts as old.
+        max_waiting: requests that wait at most, and the bytes of their bodies.
+    """
+
+    is_enforcing: bool = True
+    max_hold_s: float = 240.0
+    target_wait_s: float = 900.0
+    report_interval_s: float = 1.0
+    max_waiting: int = 512
+    max_waiting_bytes: int = 512 * 2**20
