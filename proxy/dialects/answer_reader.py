@@ -18,9 +18,10 @@ _HEAD_BYTES: Final = 2_048
 _TAIL_BYTES: Final = 8_192
 """Enough for the last content event, the usage event and the terminal one."""
 
-_BATCH: Final = 16
-_LARGE_BYTES: Final = 4_096
-"""So at most 64 kB wait unread, and a token stream is looked at every sixteen tokens."""
+LOOK_AFTER: Final = 64
+"""A token stream is looked at every so many chunks; at sixteen it cost a chunk 2 % more."""
+LARGE_BYTES: Final = 1_024
+"""A chunk above this is looked at with what came before it, so that at most 64 kB wait."""
 
 _STOP: Final = re.compile(rb'"(?:finish_reason|stop_reason)": ?"([a-z_]{1,20})"')
 _STOPS: Final = {
@@ -57,11 +58,13 @@ class AnswerReader:
     Attributes:
         awaits_first_token: an event stream whose first token has not passed.
         token_events: events since the first token, a batch behind; about one a token.
+        unread: what has passed and was not looked at yet, each piece with its time; whoever adds to it instead of
+            calling `feed` calls `look` as `feed` does.
     """
 
     __slots__ = (
         "_body_bytes", "_first_token_at", "_first_token_marker", "_gaps", "_head", "_head_bytes", "_is_event_stream",
-        "_route", "_tail", "_unread", "awaits_first_token", "token_events",
+        "_route", "_tail", "awaits_first_token", "token_events", "unread",
     )  # fmt: skip
 
     def __init__(self, route: Route, *, is_event_stream: bool) -> None:
@@ -71,7 +74,7 @@ class AnswerReader:
         self._head: list[bytes] = []
         self._head_bytes = 0
         self._tail = b""
-        self._unread: list[tuple[float, bytes]] = []
+        self.unread: list[tuple[float, bytes]] = []
         self._body_bytes = 0
         self._first_token_at: float | None = None
         self._gaps = GapCounter()
@@ -80,17 +83,16 @@ class AnswerReader:
 
     def feed(self, data: bytes, now: float) -> None:
         """Body bytes passed at `now` (monotonic seconds). They are looked at a batch later: that costs a third."""
-        unread = self._unread
-        unread.append((now, data))
-        if len(unread) >= _BATCH or len(data) > _LARGE_BYTES or self.awaits_first_token:
-            self._read()
+        self.unread.append((now, data))
+        if len(self.unread) >= LOOK_AFTER or len(data) > LARGE_BYTES or self.awaits_first_token:
+            self.look()
 
-    def _read(self) -> None:
+    def look(self) -> None:
         """Look at what has passed since the last time."""
-        if not self._unread:
+        if not self.unread:
             return
         tail = [self._tail]
-        for now, data in self._unread:
+        for now, data in self.unread:
             size = len(data)
             self._body_bytes += size
             if self._is_event_stream:
@@ -104,7 +106,7 @@ class AnswerReader:
                 self._head.append(data[:_HEAD_BYTES])
                 self._head_bytes += size
             tail.append(data if size <= _TAIL_BYTES else data[-_TAIL_BYTES:])
-        self._unread.clear()
+        self.unread.clear()
         self._tail = b"".join(tail)[-_TAIL_BYTES:]
 
     @property
@@ -115,19 +117,19 @@ class AnswerReader:
     @property
     def body_bytes(self) -> int:
         """Bytes that have passed."""
-        self._read()
+        self.look()
         return self._body_bytes
 
     @property
     def first_token_at(self) -> float | None:
         """When the first generated token passed, in monotonic seconds, or None."""
-        self._read()
+        self.look()
         return self._first_token_at
 
     @property
     def gaps(self) -> GapCounter:
         """The pauses between token events."""
-        self._read()
+        self.look()
         return self._gaps
 
     @property
@@ -188,11 +190,11 @@ class AnswerReader:
         return found.decode("ascii", "replace")
 
     def _start(self) -> bytes:
-        self._read()
+        self.look()
         return b"".join(self._head)
 
     def _end(self) -> bytes:
-        self._read()
+        self.look()
         return self._tail
 
 

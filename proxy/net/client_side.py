@@ -134,12 +134,17 @@ class ClientSide:
         if is_last:
             self._end()
 
-    def write_more(self, body: bytes) -> None:
-        """Pass on body bytes, at least one, that are neither the first nor the last: nearly every write of a stream."""
+    def write_chunk(self, chunk: bytes, body: bytes) -> None:
+        """Pass on a chunk that came whole.
+
+        Args:
+            chunk: with its framing, which is written as it is where this answer is chunked too.
+            body: what is in it, at least one byte.
+        """
         if self._is_chunked and self._head is None:
             transport = self._transport
             if not transport.is_closing():
-                transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+                transport.write(chunk)
         else:
             self.write(body)
 

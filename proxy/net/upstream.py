@@ -5,6 +5,7 @@ connection; whoever sends hands in a sink that gets head, body and end as they a
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -21,6 +22,8 @@ _MAX_HEAD_READ_BYTES: Final = 2 * _MAX_HEADER_BYTES + 262_144
 """Read before the head was complete: the parser keeps an unfinished line to itself. One read brings 256 kB at most."""
 _JOIN_BELOW_BYTES: Final = 65_536
 """Up to here one copy costs less than a second system call."""
+
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,7})\r\n")
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -68,6 +71,15 @@ class ResponseSink(Protocol):
             now: when they were read.
         """
 
+    def on_chunk(self, chunk: bytes, body: bytes, now: float) -> None:
+        """One read that was exactly one chunk of a chunked body; what nearly every read of a stream is.
+
+        Args:
+            chunk: the chunk as it came, framing included.
+            body: the bytes in it, at least one.
+            now: when it was read.
+        """
+
     def on_failed(self, error: UpstreamError) -> None:
         """The answer will not be completed. Called at most once, and never after `has_ended`."""
 
@@ -107,6 +119,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._has_head = False
         self._has_ended = False
         self._ends_with_connection = False
+        self._is_chunk_over = False
+        """Of a chunked body, and no chunk of it is open."""
+        self._is_between_chunks = False
 
     # -- what the sender does
 
@@ -166,7 +181,15 @@ class UpstreamConnection(asyncio.Protocol):
             self._spoil()
             return
         self._has_bytes = True
-        self._last_activity_at = self._clock()
+        self._last_activity_at = now = self._clock()
+        if self._is_between_chunks:
+            size = _CHUNK_SIZE.match(data)
+            # A read that is one whole chunk leaves the parser where it is, between two of them: it need not see it.
+            if size is not None and size.end() + int(size[1], 16) + 2 == len(data) and data[-2:] == b"\r\n":
+                body = data[size.end() : -2]
+                if body:
+                    self._sink.on_chunk(data, body, now)
+                    return
         if not self._has_head:
             self._head_size += len(data)
             if self._head_size > _MAX_HEAD_READ_BYTES:
@@ -178,6 +201,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._deliver()
             self._fail(Outcome.UPSTREAM_ERROR_PROTOCOL, f"the backend's answer is not valid HTTP: {_cause(error)}")
             return
+        # An unfinished size line is no chunk yet either; only a finished one ends like this.
+        self._is_between_chunks = self._is_chunk_over and data[-2:] == b"\r\n"
         if self._head is None and not self._has_ended:
             # More of a body: what nearly every read of a stream is.
             pieces = self._pieces
@@ -233,10 +258,19 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._has_head = True
         self._head = head = _response_head(status, self._reason, self._headers)
+        self._is_chunk_over = head.is_chunked
         has_body = status not in (204, 304)
         self._ends_with_connection = has_body and not head.is_chunked and head.content_length is None
         if not self._parser.should_keep_alive():
             self._is_spoiled = True
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins."""
+        self._is_chunk_over = False
+
+    def on_chunk_complete(self) -> None:
+        """A chunk is over."""
+        self._is_chunk_over = True
 
     def on_message_complete(self) -> None:
         """A response is complete."""

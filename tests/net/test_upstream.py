@@ -102,7 +102,14 @@ class FakeSink:
         self.body = b""
         self.endings = 0
         self.errors = []
+        self.chunks = []
         self.on_piece = lambda: None
+
+    def on_chunk(self, chunk, body, now):  # noqa: ARG002
+        """One whole chunk."""
+        self.chunks.append(chunk)
+        self.body += body
+        self.on_piece()
 
     def on_received(self, head, body, has_ended, now):  # noqa: ARG002
         """One read's worth."""
@@ -157,6 +164,56 @@ def test_an_answer_is_the_same_however_it_is_cut(raw, body, data):
         assert ([200], body, 1, []) == ([head.status for head in sink.heads], sink.body, sink.endings, sink.errors)
         assert wire.connection.is_reusable
         assert wire.loop.armed == 0
+
+
+def test_a_read_that_is_one_chunk_is_handed_on_with_its_framing():
+    """Nearly every read of a stream: nothing is taken apart and put together again."""
+    wire = Wire()
+    sink = wire.ask()
+    head, *reads = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\nhello\r\n", b"06\r\n world\r\n"
+    for read in (head, *reads, b"0\r\n\r\n"):
+        wire.connection.data_received(read)
+
+    assert sink.chunks == reads
+    assert sink.body == b"hello world"
+    assert sink.endings == 1
+    assert wire.connection.is_reusable
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [b"1", b"5\r\n\r\n345678901234567890\r\n"],
+        [b"c\r\n", b"2\r\nab\r\n12345\r\n"],
+        [b"9\r\n0\r\n", b"2\r\nab\r\n"],
+        [b"4;a=2\r\nab\r\n\r\n", b"2\r\nab\r\n"],
+        [b"+2\r\nab\r\n"],
+        [b"0x2\r\nab\r\n"],
+    ],
+)
+def test_what_only_looks_like_a_whole_chunk_is_left_to_the_parser(reads):
+    """A size line or a chunk that is still open, or a size that only Python would read."""
+    wire, plain = Wire(), Wire()
+    sink, expected = wire.ask(), plain.ask()
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    plain.connection.data_received(head + b"".join(reads))
+    for read in (head, *reads):
+        wire.connection.data_received(read)
+
+    assert sink.body == expected.body
+    assert len(sink.errors) == len(expected.errors)
+
+
+def test_a_body_with_a_length_may_look_like_chunks():
+    """Framing is what the head says, not what the bytes look like."""
+    wire = Wire()
+    sink = wire.ask()
+    for read in (b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n", b"2\r\nab\r\n", b"2\r\ncd\r\n"):
+        wire.connection.data_received(read)
+
+    assert sink.body == b"2\r\nab\r\n2\r\ncd\r\n"
+    assert sink.chunks == []
+    assert sink.endings == 1
 
 
 def test_a_trailer_never_becomes_a_header():
