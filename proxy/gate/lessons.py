@@ -78,6 +78,10 @@ class Lessons:
         tokens = math.floor(waiting.turn.head_bytes / self._model(waiting.model).bytes_per_token)
         return min(tokens, waiting.prompt_tokens)
 
+    def most_tokens_per_byte(self) -> float:
+        """Of any model's text."""
+        return max((1.0 / model.bytes_per_token for model in self._models.values()), default=1.0)
+
     def learn(self, room: EngineRoom, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended: its sizes and speeds, and whether its prefix was where we thought."""
         waiting = placement.waiting
