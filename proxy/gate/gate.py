@@ -280,7 +280,7 @@ class Gate:
         if capacity is None or capacity == room.ledger.capacity:
             return
         if room.ledger.capacity is not None:
-            room.forget_residents(now)
+            self._bookings.lose(backend, now)
         # Turns already in flight are not booked; the usage gauge shows them as foreign until they end.
         room.ledger.capacity = capacity
 
@@ -312,7 +312,7 @@ class Gate:
 
     def see_restart(self, backend: str, now: float) -> None:
         """A backend's engine is another process now, or lost its cache."""
-        self.rooms[backend].forget_residents(now)
+        self._bookings.lose(backend, now)
         self.counters["restarts"] += 1
 
     def next_event_at(self, now: float) -> float | None:
