@@ -25,7 +25,7 @@ _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
 LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
-_FULL_S: Final = 3.0
+FULL_S: Final = 3.0
 """Who answered that it has no room is believed for so long when no report comes to say otherwise."""
 AGENT_SLACK: Final = 0.1
 """Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
@@ -100,14 +100,13 @@ class EngineRoom:
 
     def is_full(self, now: float) -> bool:
         """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
-        has_said_so = now < self.full_at + _FULL_S  # hardly ever, and asked for each decision
-        return has_said_so and self.capacity is not None and now < self.full_until
+        return self.capacity is not None and now < self.full_until
 
     @property
     def full_until(self) -> float:
         """Until when that answer counts."""
         has_reported = self.report_at is not None and self.report_at > self.full_at
-        return float("-inf") if has_reported else self.full_at + _FULL_S
+        return float("-inf") if has_reported else self.full_at + FULL_S
 
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""

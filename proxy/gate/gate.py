@@ -13,7 +13,7 @@ from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
-from proxy.gate.engine_room import EngineRoom
+from proxy.gate.engine_room import FULL_S, EngineRoom
 from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.lessons import Lessons
 from proxy.gate.openings import Openings
@@ -60,6 +60,7 @@ class Gate:
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
         self._ids = count(1)
+        self._full_until = float("-inf")
 
     # -- requests
 
@@ -137,9 +138,7 @@ class Gate:
         """
         if not len(self.queue):
             return []
-        names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
-        if len(names) > 1:
-            names = frozenset(names)
+        names = self._open(self.rooms if only is None else only, now)
         is_alone = arrival is not None and arrival.rank is not Rank.BATCH
         self._openings.begin(now, looks=len(names) * (1 if is_alone else len(self.queue)))
         placed: list[Placement] = []
@@ -312,6 +311,8 @@ class Gate:
     def see_overload(self, backend: str, now: float) -> None:
         """A backend answered that it has no room: none is counted there until its next report says what is true."""
         self.rooms[backend].full_at = now
+        if self.settings.is_enforcing:
+            self._full_until = now + FULL_S
         self.counters["overloads"] += 1
 
     def next_event_at(self, now: float) -> float | None:
@@ -324,8 +325,11 @@ class Gate:
 
     # -- inside
 
-    def _is_open(self, name: str, now: float) -> bool:
-        return not self.settings.is_enforcing or not self.rooms[name].is_full(now)
+    def _open(self, names: Collection[str], now: float) -> Collection[str]:
+        """Those of these backends that have not just answered that they are full."""
+        if now < self._full_until:
+            names = [name for name in names if not self.rooms[name].is_full(now)]
+        return frozenset(names) if len(names) > 1 else names
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""

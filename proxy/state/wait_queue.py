@@ -88,6 +88,9 @@ class WaitQueue:
         """
         if not self.is_overfull:
             return []
+        is_newest = arrival.stamp == arrival.arrived_at
+        if is_newest and _standing(arrival)[:2] >= (self.count(Rank.BATCH) > 0, True):
+            return [arrival]  # as most often: nobody has waited for less time, and nobody goes before it
         if max(self, key=_standing) is arrival:
             return [arrival]
         leaving: list[Waiting] = []
