@@ -101,10 +101,10 @@ def test_what_was_replaced_is_not_remembered_without_end():
     assert len(queue._replaced_at) == 3
 
 
-def aged(number, stamp, **more):
+def aged(number, stamp, *, came_back_at=None, **more):
     """A request that counts as waiting since then, of a session of its own."""
     entry = waiting(number, session=Session(SessionKey("", str(number))), **more)
-    entry.stamp = stamp
+    entry.stamp, entry.arrived_at = stamp, stamp if came_back_at is None else came_back_at
     return entry
 
 
@@ -126,18 +126,23 @@ def test_within_its_bounds_nobody_has_to_go():
 def test_the_youngest_has_to_go():
     """A newcomer itself; for one that comes back, the youngest of those that wait."""
     old, young = aged(1, 1.0), aged(2, 5.0)
-    newcomer, returning = aged(3, 9.0), aged(4, 0.0)
+    newcomer, returning = aged(3, 9.0), aged(4, 0.0, came_back_at=9.0)
+    nearly_new = aged(5, 8.0, came_back_at=9.0)
 
     assert filled(old, young, newcomer).surplus(newcomer) == [newcomer]
     assert filled(old, young, returning).surplus(returning) == [young]
+    assert filled(old, young, nearly_new).surplus(nearly_new) == [nearly_new]
 
 
 def test_batches_go_first_and_a_residents_turn_last():
     """A resident has its place on an engine; one with several turns waiting has no more right than others."""
     batch, session = aged(1, 1.0, rank=Rank.BATCH), aged(2, 2.0)
     newcomer, resident = aged(3, 9.0), aged(4, 10.0, rank=Rank.RESIDENT)
+    late_batch = aged(5, 11.0, rank=Rank.BATCH)
 
     assert filled(session, batch, newcomer).surplus(newcomer) == [batch]
+    assert filled(session, batch, late_batch).surplus(late_batch) == [late_batch]
+    assert filled(session, newcomer, late_batch).surplus(late_batch) == [late_batch]
     assert filled(session, newcomer, resident).surplus(resident) == [newcomer]
     resident.session.waiting += 1
     assert filled(session, newcomer, resident).surplus(resident) == [resident]
@@ -146,7 +151,7 @@ def test_batches_go_first_and_a_residents_turn_last():
 def test_for_a_large_body_several_go_or_none():
     """Nobody is sent away for one that does not fit even so."""
     entries = [aged(number, 5.0 + number, body_bytes=40) for number in range(3)]
-    large, too_large = aged(8, 0.0, body_bytes=90), aged(9, 0.0, body_bytes=1_001)
+    large, too_large = (aged(number, 0.0, came_back_at=9.0, body_bytes=size) for number, size in ((8, 90), (9, 1_001)))
 
     queue = filled(*entries, large, capacity=9, capacity_bytes=150)
     assert queue.surplus(large) == [entries[2], entries[1]]
