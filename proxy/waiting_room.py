@@ -109,19 +109,18 @@ class WaitingRoom:
             message = "The same request was sent again and waits in this one's place."
             self._send_away(waiting.replaced, _SentAway(message, _TICKET_RETRY_S))
         exchange.queue = waiting.rank.name.lower()
-        future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
-        seat = self._seats[waiting.id] = _Seat(waiting, candidates, future)
+        seat: _Seat | None = None
         try:
-            # A resident or a lone newcomer starts here, without a task switch.
-            self.pump(waiting.candidates, arrival=waiting)
-            if not future.done():
+            # A resident or a lone newcomer starts here, without a future and without a task switch.
+            placement = self._start(waiting.candidates, arrival=waiting)
+            if placement is None:
+                seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
                 self._send_surplus_away(waiting, now)
                 # What an earlier attempt of this request waited is off its limit: the client's patience is one.
                 async with asyncio.timeout(waiting.deadline - now - (exchange.queue_wait_s or 0.0)):
-                    await future
-            placement = future.result()
+                    placement = await seat.future
         except TimeoutError:
-            self._give_up(waiting, future, has_left=False)
+            self._give_up(waiting, seat, has_left=False)
             held_s = self._clock() - waiting.arrived_at
             message = (
                 f"No room came free within {held_s:.0f} s: the engines' KV cache is full of other sessions."
@@ -133,11 +132,12 @@ class WaitingRoom:
         except Refusal:
             raise  # it had nowhere to go, and has left the queue already
         except BaseException:
-            self._give_up(waiting, future, has_left=True)
+            self._give_up(waiting, seat, has_left=True)
             raise
         finally:
-            del self._seats[waiting.id]
-            seat.is_not_stranded()
+            if seat is not None:
+                del self._seats[waiting.id]
+                seat.is_not_stranded()
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission
@@ -160,27 +160,45 @@ class WaitingRoom:
         self.gate.end(placement, end, now)
         self.pump((placement.backend,))
 
-    def pump(self, only: Iterable[str] | None = None, *, arrival: Waiting | None = None) -> None:
+    def pump(self, only: Iterable[str] | None = None) -> None:
         """Let start who may start.
 
         Args:
             only: backends whose room has changed; None for all.
-            arrival: nothing has changed but that this one came.
         """
+        self._start(only)
+
+    def _start(self, only: Iterable[str] | None, *, arrival: Waiting | None = None) -> Placement | None:
+        """Let start who may start; what has a seat is woken.
+
+        Args:
+            only: backends whose room has changed; None for all.
+            arrival: nothing has changed but that this one came, which has no seat yet.
+
+        Returns:
+            The arrival's placement, if it has one now.
+        """
+        if self._timer is None and not len(self.gate.queue):
+            return None
         now = self._clock()
         names = [name for name in (self.gate.rooms if only is None else only) if self._is_up(name)]
-        has_given_back = True
+        its_own: Placement | None = None
+        alone, has_given_back = arrival, True
         while has_given_back:
             has_given_back = False
-            for placement in self.gate.pump(now, names, arrival=arrival):
+            for placement in self.gate.pump(now, names, arrival=alone):
+                if placement.waiting is arrival:
+                    its_own = placement
+                    continue
                 seat = self._seats.get(placement.waiting.id)
                 if seat is None or seat.future.done():
                     # Its client left in this very moment; its room may let somebody else start.
                     self.gate.end(placement, TurnEnd(), now)
-                    has_given_back, arrival = True, None
+                    has_given_back, alone = True, None
                 else:
                     seat.future.set_result(placement)
         self._arm(now)
+        return its_own
 
     def follow_health(self) -> None:
         """A backend went up or down: look again where those that wait may go."""
@@ -205,12 +223,15 @@ class WaitingRoom:
             self._send_away(waiting, refusal)
             self.pump()
 
-    def _give_up(self, waiting: Waiting, future: "asyncio.Future[Placement]", *, has_left: bool) -> None:
+    def _give_up(self, waiting: Waiting, seat: _Seat | None, *, has_left: bool) -> None:
         """Leave the queue with a ticket; room that was just given goes back."""
         now = self._clock()
         if self.gate.give_up(waiting, now, keeps_ticket=True, has_left=has_left):
             self.pump(waiting.candidates)
             return
+        if seat is None:
+            return
+        future = seat.future
         is_sent_away = future.done() and not future.cancelled() and future.exception() is not None
         if not is_sent_away:
             # Its room was given in this very moment, and has gone back already if the future was cancelled first.
@@ -237,6 +258,8 @@ class WaitingRoom:
 
     def _arm(self, now: float) -> None:
         """Look again when a lease or somebody's patience ends, though nothing else happens."""
+        if self._timer is None and not len(self.gate.queue):
+            return
         at = self.gate.next_event_at(now)
         if self._timer is not None:
             if at is not None and self._timer_at <= at:

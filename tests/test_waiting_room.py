@@ -27,6 +27,39 @@ async def test_what_fits_does_not_wait():
     assert story.is_empty()
 
 
+async def test_who_comes_starts_together_with_whom_it_finds_waiting():
+    """A batch looks after all others first: the look that starts it starts them too, and each gets its own."""
+    story = Story()
+    running = await story.admit("running", 90)
+    waiting = story.waits("waiting", 30, is_batch=True)
+    await settle()
+    story.gate.end(running, TurnEnd(), story.clock())
+
+    exchange = Exchange(request_id="r", recorder=FakeRecorder(), clock=story.clock)
+    later = await story.admit("later", 30, is_batch=True, exchange=exchange)
+    earlier = await waiting
+
+    assert (later.waiting.session.key.session, exchange.queue_wait_s) == ("later", 0.0)
+    assert earlier.waiting.session.key.session == "waiting"
+    story.end(earlier)
+    story.end(later)
+    assert story.is_empty()
+
+
+async def test_what_the_gate_fails_on_does_not_wait_for_ever(monkeypatch):
+    """Nobody is there to take it out of the queue later."""
+    story = Story()
+
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(story.gate, "pump", fail)
+    with pytest.raises(ZeroDivisionError):
+        await story.admit("odd", 30)
+
+    assert len(story.gate.queue) == 0
+
+
 async def test_whoever_waits_is_woken_by_who_ends():
     """And knows how long it waited."""
     story = Story()

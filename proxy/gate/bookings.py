@@ -70,7 +70,7 @@ class Bookings:
         )
         if is_known:
             if not is_apart:
-                placement.was_cached = ledger.evict(session) > 0 or session.inflight > 0
+                self._move_in(session, name, now)
             private = took.private_blocks
             hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
             ledger.take(waiting.id, hold, took.head_tokens)
@@ -83,13 +83,21 @@ class Bookings:
             self.come_back(session)
         else:
             session.inflight += 1
-        # On an engine of unknown size nobody is resident: each turn goes where the fewest are.
-        if not is_apart and is_known:
-            if session.residency is not Residency.IN or session.home != name:
-                self.leave_home(session)
-                session.segment_at = now
-            session.residency, session.home = Residency.IN, name
         return placement
+
+    def _move_in(self, session: Session, name: str, now: float) -> None:
+        """A session is at home where its turn runs: what lay idle there is in use now, what lay elsewhere is left.
+
+        Not on an engine of unknown size: nobody is resident there, each turn goes where the fewest are.
+        """
+        if session.home != name:
+            self.leave_home(session)
+            session.has_blocks = False
+        elif self._rooms[name].ledger.evict(session) > 0:
+            session.has_blocks = True
+        if session.residency is not Residency.IN or session.home != name:
+            session.segment_at = now
+        session.residency, session.home = Residency.IN, name
 
     def come_back(self, session: Session) -> None:
         """A turn of it waits or runs: it does not lose its place by that, though its lease may be over."""
@@ -100,6 +108,14 @@ class Bookings:
         """What lies idle of a session is not counted any more: it is forgotten, or goes elsewhere."""
         if session.home is not None:
             self._rooms[session.home].ledger.evict(session)
+
+    def lose(self, name: str, now: float) -> None:
+        """An engine has lost its cache: nobody is resident there, and what running turns found there is gone."""
+        room = self._rooms[name]
+        for hold in room.ledger.holds.values():
+            if hold.session.home == name:
+                hold.session.has_blocks = False
+        room.forget_residents(now)
 
     def first_token(self, placement: Placement, now: float) -> None:
         """A turn's prompt is computed."""
@@ -135,24 +151,22 @@ class Bookings:
             room.note_freed(hold.blocks)
         self._lessons.learn(room, placement, end, now)
         self._lessons.charge(placement, end, now)
-        if is_apart or hold is None:
+        if not room.ledger.holds:
+            room.control_blocks = 0.0  # sums of floats drift
+        if is_apart:
             return
-        has_computed = end.has_first_token or placement.has_first_token
-        if has_computed:
-            session.has_blocks = True
+        if hold is not None and (end.has_first_token or placement.has_first_token):
             overlaps = session.inflight > 0 or placement.placed_at <= session.idle_since
             tokens = waiting.prompt_tokens + placement.generated_tokens
-            self._lessons.note_turn(room, session, waiting.turn, end, estimated_tokens=tokens, overlaps=overlaps)
+            self._lessons.note_turn(room, session, waiting, end, estimated_tokens=tokens, overlaps=overlaps)
+            # What it computed went with an engine that restarted meanwhile, and is of no use where it lives no more.
+            if session.home == placement.backend and placement.placed_at >= room.restarted_at:
+                session.has_blocks = True
         session.last_stop = end.stop
         session.idle_since = now
-        if session.inflight or session.home != placement.backend:
-            return  # its last turn in flight settles it
-        if placement.placed_at < room.restarted_at or not (session.has_blocks or placement.was_cached):
-            # Its blocks went with the engine, or its prompt was never computed: nothing of it lies there.
-            session.residency = Residency.OUT if session.turns else Residency.NEW
-            session.has_blocks = False
-            return
-        self._settle(room, placement, hold, now)
+        if not session.inflight and session.home is not None:
+            home = self._rooms[session.home]
+            self._settle(session, home, now, given_back=hold if home is room else None)
 
     def _book(self, placement: Placement, context_tokens: int) -> None:
         room, turn = self._rooms[placement.backend], placement.waiting.turn
@@ -161,20 +175,32 @@ class Bookings:
             blocks = room.ledger.private_blocks(context_tokens, turn.head, head_tokens, is_running=True)
             room.ledger.grow(placement.id, context_tokens, blocks)
 
-    def _settle(self, room: EngineRoom, placement: Placement, hold: Hold, now: float) -> None:
-        """The session stays as an idle resident, unless its segment is over and somebody waits."""
-        session = placement.waiting.session
-        if room.capacity is None or not session.context_tokens:
+    def _settle(self, session: Session, home: EngineRoom, now: float, *, given_back: Hold | None) -> None:
+        """The last turn of a session has ended, wherever: what lies at its home is idle now.
+
+        It stays resident unless nothing lies there, or its segment is over and somebody waits.
+
+        Args:
+            session: whose turns have ended.
+            home: where it lives.
+            now: monotonic seconds.
+            given_back: what its last turn held there, which counts as room that came free but for what stays; None
+                when that ran elsewhere, and it was an earlier one.
+        """
+        if home.ledger.idle_of(session):
+            return  # the turn ran on an engine of unknown size, and took nothing of this
+        if not session.has_blocks:
+            session.residency = Residency.OUT if session.turns else Residency.NEW
             return
-        head_tokens = self._lessons.head_tokens(placement.waiting)
-        blocks = room.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
-        room.ledger.rest(session, blocks, session.head, head_tokens)
-        room.note_freed(-min(blocks, hold.blocks))  # it stays, until somebody takes the place
+        head_tokens = session.head_tokens
+        blocks = home.ledger.private_blocks(session.context_tokens, session.head, head_tokens, is_running=False)
+        home.ledger.rest(session, blocks, session.head, head_tokens)
+        home.note_freed(-blocks if given_back is None else -min(blocks, given_back.blocks))
         session.has_blocks = False
         waiting = self._queue.count(Rank.SESSION)
         if session.residency is Residency.IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             if segment_s > queueing.slice_s(self._target_wait_s, residents, waiting):
-                room.ledger.idle.give_up_place(session)
+                home.ledger.idle.give_up_place(session)
                 self._counters["segments_ended"] += 1

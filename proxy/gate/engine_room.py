@@ -7,6 +7,7 @@ may push out only those whose lease is over. Called by the gate alone; nothing i
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -30,6 +31,8 @@ AGENT_SLACK: Final = 0.1
 """Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
 _LOOK_AGAIN_S: Final = 1.0
 """Leases change a little with what is learned; one that runs is looked at as often as reports come."""
+_NEAR: Final = 64
+"""So many idle sessions are looked at for a bound; where the first that came back lies behind them, it is loose."""
 _ROUNDING: Final = 1e-6
 """Blocks by which a bound is wider than the sum that it stands for, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
@@ -68,6 +71,7 @@ class EngineRoom:
         self.gaps = gaps
         self.odds = odds
         self.report_interval_s = report_interval_s
+        self._lost_after_s = limits.lost_after_s(report_interval_s)
         self.ledger = KvLedger()
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
@@ -96,7 +100,8 @@ class EngineRoom:
 
     def is_full(self, now: float) -> bool:
         """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
-        return self.capacity is not None and now < self.full_until
+        has_said_so = now < self.full_at + _FULL_S  # hardly ever, and asked for each decision
+        return has_said_so and self.capacity is not None and now < self.full_until
 
     @property
     def full_until(self) -> float:
@@ -109,7 +114,7 @@ class EngineRoom:
         capacity = self.ledger.capacity
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
-        if age_s is None or age_s > limits.lost_after_s(self.report_interval_s):
+        if age_s is None or age_s > self._lost_after_s:
             self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
         return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
@@ -151,8 +156,7 @@ class EngineRoom:
         if turn < 1.0:
             return turn, turn, turn
         growth_each = self.turn_growth_blocks()
-        self._let_go(now)
-        idle = ledger.idle_blocks + ledger.head_blocks - self._front_blocks(now, growth_each)
+        idle = ledger.idle_blocks + ledger.head_blocks - self._most_reclaimable(now, growth_each)
         session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
         return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit)
 
@@ -336,34 +340,39 @@ class EngineRoom:
         """
         self._let_go(now)
         ledger, idle = self.ledger, self.ledger.idle
-        if idle.get(but) is None:
-            return self._front_blocks(now, growth_each)
         if idle.has_returned(but):
-            return self._walk(ledger.freed_by(one for one, _ in idle if one is not but), now, growth_each)
+            return self._walk(ledger.freed_by(one for one, _ in idle if one is not but), enough, now, growth_each)
         blocks = ledger.over_blocks(but, growth_each)
         if blocks >= enough or idle.first_kept() is not but:
             return blocks
-        return blocks + self._walk(ledger.freed_by(idle.kept(skip=1), after_over=True), now, growth_each)
+        behind = ledger.freed_by(idle.kept(skip=1), after_over=True)
+        return blocks + self._walk(behind, enough - blocks, now, growth_each)
 
-    def _front_blocks(self, now: float, growth_each: float) -> float:
-        """The same for somebody who has nothing here; it is asked often, and walks only after changes."""
+    def _walk(self, freed: Iterable[tuple[Session, float]], enough: float, now: float, growth_each: float) -> float:
+        """What comes free up to the first that keeps its place."""
+        blocks = 0.0
+        for session, held in freed:
+            if blocks >= enough or self._keeps_place(session, now):
+                break
+            blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
+        return blocks
+
+    def _most_reclaimable(self, now: float, growth_each: float) -> float:
+        """A bound of the same for somebody who has nothing here; asked often, so it walks seldom and not far."""
+        self._let_go(now)
         ledger, idle = self.ledger, self.ledger.idle
         if not idle.has_returned():
             return ledger.over_blocks(None, growth_each)
         seen = (idle.changes, ledger.head_changes, growth_each)
         if seen != self._front_seen:
+            near = [one for one, _ in islice(idle, _NEAR)]
+            kept = next((at for at, one in enumerate(near) if self._keeps_place(one, now)), None)
+            if kept is None:
+                self._front = ledger.over_blocks(None, growth_each)
+            else:
+                self._front = self._walk(ledger.freed_by(near[:kept]), inf, now, growth_each)
             self._front_seen = seen
-            self._front = self._walk(ledger.freed_by(one for one, _ in idle), now, growth_each)
         return self._front
-
-    def _walk(self, freed: Iterable[tuple[Session, float]], now: float, growth_each: float) -> float:
-        """What comes free up to the first that keeps its place."""
-        blocks = 0.0
-        for session, held in freed:
-            if self._keeps_place(session, now):
-                break
-            blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
-        return blocks
 
     def _give_away(self, over: float, but: Session, growth_each: float = 0.0) -> None:
         """Book as gone what the engine gives away first, until enough is free: it asks nobody whose lease runs."""

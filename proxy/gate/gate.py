@@ -5,6 +5,7 @@ Between looking at the room and taking it nothing else can run, because nothing 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from heapq import heapify, heappop
 from itertools import count
 from operator import attrgetter
 
@@ -59,7 +60,6 @@ class Gate:
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
         self._ids = count(1)
-        self._has_widened = False
 
     # -- requests
 
@@ -140,7 +140,8 @@ class Gate:
         names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
         if len(names) > 1:
             names = frozenset(names)
-        self._openings.begin(now)
+        is_alone = arrival is not None and arrival.rank is not Rank.BATCH
+        self._openings.begin(now, looks=len(names) * (1 if is_alone else len(self.queue)))
         placed: list[Placement] = []
         if arrival is not None:
             if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
@@ -169,25 +170,24 @@ class Gate:
     def _try_in_order(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
     ) -> None:
-        """Those that could fit anywhere, least served key first; further ones when a placement has left more room."""
+        """Those that could fit anywhere, least served key first; after each placement, another look."""
+        orders: dict[int, tuple[float, float]] = {}
         last: tuple[tuple[float, float], int] | None = None
-        is_wider = bool(names)
-        while is_wider:
-            is_wider = False
-            line = [
-                (self.lessons.order(entry, now), number, entry)
-                for number, entry in enumerate(entries)
-                if self._openings.may_fit_anywhere(entry, names)
-            ]
-            for order, number, entry in sorted(line):
-                if last is not None and (order, number) <= last:
-                    continue
+        has_placed = bool(names)
+        while has_placed:
+            has_placed = False
+            line: list[tuple[tuple[float, float], int, Waiting]] = []
+            for number, entry in self._openings.worth_a_look(entries, names):
+                order = orders.get(number)
+                if order is None:
+                    order = orders[number] = self.lessons.order(entry, now)
+                if last is None or (order, number) > last:
+                    line.append((order, number, entry))
+            heapify(line)
+            while line and not has_placed:
+                order, number, entry = heappop(line)
                 last = order, number
-                self._has_widened = False
-                self._try_session(entry, names, now, placed)
-                if self._has_widened:
-                    is_wider = True
-                    break
+                has_placed = self._try_session(entry, names, now, placed)
 
     def _try_overdue(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -264,7 +264,7 @@ class Gate:
         if capacity is None or capacity == room.ledger.capacity:
             return
         if room.ledger.capacity is not None:
-            room.forget_residents(now)
+            self._bookings.lose(backend, now)
         # Turns already in flight are not booked; the usage gauge shows them as foreign until they end.
         room.ledger.capacity = capacity
 
@@ -306,7 +306,7 @@ class Gate:
 
     def see_restart(self, backend: str, now: float) -> None:
         """A backend's engine is another process now, or lost its cache."""
-        self.rooms[backend].forget_residents(now)
+        self._bookings.lose(backend, now)
         self.counters["restarts"] += 1
 
     def see_overload(self, backend: str, now: float) -> None:
@@ -374,11 +374,9 @@ class Gate:
         return False
 
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        home = waiting.session.home
+        self._openings.forget(waiting.session.home)
+        self._openings.forget(took.backend)
         placed.append(self._bookings.place(waiting, admission, took, now))
-        left = home != took.backend and self._openings.look_again(home)
-        # Another turn of its session, if one waits, may have been too large for a newcomer, and is a resident's now.
-        self._has_widened = self._openings.look_again(took.backend) or left or waiting.session.waiting > 0
 
 
 def _wanted_by(waiting: Waiting) -> Collection[str]:

@@ -78,6 +78,10 @@ class Lessons:
         tokens = math.floor(waiting.turn.head_bytes / self._model(waiting.model).bytes_per_token)
         return min(tokens, waiting.prompt_tokens)
 
+    def most_tokens_per_byte(self) -> float:
+        """Of any model's text."""
+        return max((1.0 / model.bytes_per_token for model in self._models.values()), default=1.0)
+
     def learn(self, room: EngineRoom, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended: its sizes and speeds, and whether its prefix was where we thought."""
         waiting = placement.waiting
@@ -103,7 +107,14 @@ class Lessons:
                 room.limit = limits.after_ghost_miss(room.limit, now)
 
     def note_turn(
-        self, room: EngineRoom, session: Session, turn: Turn, end: TurnEnd, *, estimated_tokens: int, overlaps: bool
+        self,
+        room: EngineRoom,
+        session: Session,
+        waiting: Waiting,
+        end: TurnEnd,
+        *,
+        estimated_tokens: int,
+        overlaps: bool,
     ) -> None:
         """What the session is after this turn; of turns that overlap, the largest one stands for it."""
         session.turns += 1
@@ -112,7 +123,8 @@ class Lessons:
         context_tokens = end.prompt_tokens + (end.completion_tokens or 0) if end.prompt_tokens else estimated_tokens
         if overlaps and context_tokens < session.context_tokens:
             return
-        session.head = turn.head
+        turn = waiting.turn
+        session.head, session.head_tokens = turn.head, self.head_tokens(waiting)
         session.chain_length = len(turn.chain)
         session.chain_end = turn.chain[-1] if turn.chain else 0
         if end.prompt_tokens is not None:

@@ -4,9 +4,9 @@ A bound and no promise. Hundreds wait while most rooms are full; looking at each
 milliseconds. Held by the gate for the length of one pump; nothing in here changes anything.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.gate.engine_room import LONG_WAIT_S, EngineRoom
 from proxy.gate.lessons import Lessons
@@ -22,6 +22,7 @@ class Opening(NamedTuple):
         agent_blocks: the same for a sub-agent, which may borrow.
         prefill_tokens: prompt tokens to compute, of a request that has not waited long.
         longest_tokens: the longest prompt that could fit, whatever of it is shared.
+        longest_agent_tokens: the same of a sub-agent.
     """
 
     turn_blocks: float = inf
@@ -29,14 +30,13 @@ class Opening(NamedTuple):
     agent_blocks: float = inf
     prefill_tokens: float = inf
     longest_tokens: float = inf
-
-    def is_wider(self, other: "Opening") -> bool:
-        """Whether somebody may enter here who might not enter there."""
-        return any(mine > others for mine, others in zip(self, other, strict=True))
+    longest_agent_tokens: float = inf
 
 
+_FEW_LOOKS: Final = 8
+"""A bound costs as much as a closer look; so few are had without."""
 _OPEN = Opening()
-_CLOSED = Opening(0.0, 0.0, 0.0, 0.0, -1.0)
+_CLOSED = Opening(0.0, 0.0, 0.0, 0.0, -1.0, -1.0)
 
 
 class Openings:
@@ -52,32 +52,43 @@ class Openings:
         self._rooms = rooms
         self._lessons = lessons
         self._is_enforcing = is_enforcing
+        self._is_bounding = is_enforcing
         self._now = 0.0
         self._seen: dict[str, Opening] = {}
 
-    def begin(self, now: float) -> None:
-        """Something has happened: look anew."""
+    def begin(self, now: float, *, looks: float = inf) -> None:
+        """Something has happened: look anew.
+
+        Args:
+            now: monotonic seconds.
+            looks: how often somebody would be tried on a backend, at most.
+        """
         self._now = now
+        self._is_bounding = self._is_enforcing and looks > _FEW_LOOKS
         self._seen.clear()
 
-    def look_again(self, name: str | None) -> bool:
-        """Something was placed there, or left for elsewhere; says whether more may enter now than before."""
-        before = self._seen.pop(name, None) if name is not None else None
-        return before is not None and name is not None and self.of(name).is_wider(before)
+    def forget(self, name: str | None) -> None:
+        """Something is placed there, or leaves for elsewhere."""
+        if name is not None:
+            self._seen.pop(name, None)
 
     def of(self, name: str) -> Opening:
         """The opening of one backend."""
         seen = self._seen.get(name)
         if seen is None:
-            seen = self._seen[name] = self._look(self._rooms[name]) if self._is_enforcing else _OPEN
+            seen = self._seen[name] = self._look(self._rooms[name]) if self._is_bounding else _OPEN
         return seen
 
     def usable(self, waiting: Waiting, names: Collection[str]) -> list[str]:
         """Those of a request's backends that are not certainly too full for it."""
-        return [name for name in waiting.candidates if name in names and self.may_fit(waiting, name)]
+        if len(names) > 1:
+            return [name for name in waiting.candidates if name in names and self.may_fit(waiting, name)]
+        return [name for name in names if name in waiting.candidates and self.may_fit(waiting, name)]
 
     def may_run(self, waiting: Waiting, name: str) -> bool:
         """Whether a resident's turn is not certainly too large for a backend."""
+        if not self._is_bounding:
+            return True
         opening = self._seen.get(name) or self.of(name)
         return opening is _OPEN or self._least_blocks(waiting, name) <= opening.turn_blocks
 
@@ -88,8 +99,6 @@ class Openings:
             return opening is _OPEN
         if waiting.session.home == name:  # what lies there of it is not needed twice
             return self._least_blocks(waiting, name) <= opening.turn_blocks
-        if waiting.prompt_tokens > opening.longest_tokens:
-            return False
         most = opening.agent_blocks if waiting.turn.session.agent else opening.session_blocks
         if self._least_blocks(waiting, name) > most:
             return False
@@ -97,15 +106,24 @@ class Openings:
             return True
         return waiting.prompt_tokens - self._lessons.head_tokens(waiting) <= opening.prefill_tokens
 
-    def may_fit_anywhere(self, waiting: Waiting, names: Collection[str]) -> bool:
-        """Whether it is worth while to look closer."""
-        if len(names) == 1:
-            return any(name in waiting.candidates and self.may_fit(waiting, name) for name in names)
-        return waiting.session.home in names or waiting.prompt_tokens <= self.longest_tokens(names)
-
-    def longest_tokens(self, names: Collection[str]) -> float:
-        """The longest prompt that could fit on one of these backends, of a session that has nothing there."""
-        return max((self.of(name).longest_tokens for name in names), default=0.0)
+    def worth_a_look(self, entries: Sequence[Waiting], names: Collection[str]) -> list[tuple[int, Waiting]]:
+        """Those that could fit on one of these backends, with their place among the entries."""
+        seen = [self.of(name) for name in names]
+        longest = max((opening.longest_tokens for opening in seen), default=-1.0)
+        longest_agent = max((opening.longest_agent_tokens for opening in seen), default=-1.0)
+        prefill = max((opening.prefill_tokens for opening in seen), default=-1.0)
+        since, tokens_per_byte = self._now - LONG_WAIT_S, self._lessons.most_tokens_per_byte()
+        return [
+            (number, entry)
+            for number, entry in enumerate(entries)
+            if entry.session.home in names
+            or (
+                entry.prompt_tokens <= (longest_agent if entry.turn.session.agent else longest)
+                and (
+                    entry.arrived_at < since or entry.prompt_tokens - entry.turn.head_bytes * tokens_per_byte <= prefill
+                )
+            )
+        ]
 
     def _least_blocks(self, waiting: Waiting, name: str) -> float:
         ledger = self._rooms[name].ledger
@@ -126,11 +144,13 @@ class Openings:
         turn, session, agent = room.opening_blocks(self._now)
         if turn < 1.0:
             return _CLOSED
-        most = max(session, agent) + room.ledger.head_blocks - capacity.beta_blocks
+        apart = room.ledger.largest_head_blocks - capacity.beta_blocks
+        tokens_per_block = capacity.block_tokens / capacity.alpha
         return Opening(
             turn_blocks=turn,
             session_blocks=session,
             agent_blocks=agent,
             prefill_tokens=prefill_tokens,
-            longest_tokens=most * capacity.block_tokens / capacity.alpha if session >= 1.0 or agent >= 1.0 else -1.0,
+            longest_tokens=(session + apart) * tokens_per_block if session >= 1.0 else -1.0,
+            longest_agent_tokens=(agent + apart) * tokens_per_block if agent >= 1.0 else -1.0,
         )

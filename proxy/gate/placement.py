@@ -13,7 +13,6 @@ class Placement:
         admission: `resident`, `new`, `returning` or `control`; `unlimited` where nothing is known of the engine.
         expected_tokens: prompt tokens that we believe cached there.
         prefill_s: from placing to the first token, when no other prompt was computed meanwhile.
-        was_cached: its session's blocks lay there when it was placed.
         would_wait: it passed although it would have had to wait (not enforcing).
     """
 
@@ -25,7 +24,6 @@ class Placement:
     placed_at: float
     was_alone: bool = False
     would_wait: bool = False
-    was_cached: bool = False
     uncached_tokens: int = 0
     control_blocks: float = 0.0
     generated_tokens: int = 0

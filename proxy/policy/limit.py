@@ -91,6 +91,8 @@ def effective(theta: float, report_age_s: float | None, report_interval_s: float
         report_age_s: seconds since the last good report; None for never.
         report_interval_s: seconds between two reports when all is well.
     """
+    if report_age_s is not None and report_age_s <= _STALE_S:
+        return theta  # asked for each decision, and young whatever the interval
     if report_age_s is None or report_age_s > lost_after_s(report_interval_s):
         return 0.8 * theta
     return 0.9 * theta if report_age_s > stale_after_s(report_interval_s) else theta

@@ -56,6 +56,7 @@ class KvLedger:
         capacity: what the engine has, or None while that is unknown.
         idle: sessions between two turns.
         foreign_blocks: what others than us hold there, smoothed.
+        largest_head_blocks: no head that is booked is larger.
         head_changes: grows whenever heads are used otherwise than before.
     """
 
@@ -67,6 +68,7 @@ class KvLedger:
         self.head_blocks = 0.0
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
+        self.largest_head_blocks = 0.0
         self.head_changes = 0
         self._running_head_blocks = 0.0
         self._over_head_blocks = 0.0
@@ -153,6 +155,7 @@ class KvLedger:
         if known is not None and self.capacity is not None:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
             self.head_changes += 1
+            self.largest_head_blocks = max(self.largest_head_blocks, blocks)
             self.head_blocks += blocks - known.blocks
             self._running_head_blocks += blocks - known.blocks if known.running else 0.0
             self._over_head_blocks += blocks - known.blocks if known.is_over else 0.0
@@ -296,6 +299,7 @@ class KvLedger:
         if known is None:
             known = self._heads[head] = _Head(self.shared_blocks(head, head_tokens))
             self.head_blocks += known.blocks
+            self.largest_head_blocks = max(self.largest_head_blocks, known.blocks)
         elif known.is_over:
             self._over_head_blocks -= known.blocks
         known.users += 1
@@ -313,7 +317,7 @@ class KvLedger:
             self.head_blocks -= known.blocks
             del self._heads[head]
         if not self._heads:
-            self.head_blocks = self._over_head_blocks = 0.0
+            self.head_blocks = self._over_head_blocks = self.largest_head_blocks = 0.0
 
     def __repr__(self) -> str:
         total = self.capacity.total_blocks if self.capacity else None

@@ -34,7 +34,8 @@ class Session:
         text_bytes: prompt text of that turn.
         chain_length: messages of that turn; `chain_end` is the digest over them.
         turns: turns whose prompt was computed.
-        has_blocks: a turn of it computed its prompt since blocks of it were last booked as idle.
+        head_tokens: the part of that turn's prompt that other sessions share.
+        has_blocks: blocks of it lie at home that are not booked as idle: found there by a running turn, or computed.
         inflight: turns of its thread in flight.
         asides: side calls and one-shot requests in flight under its name.
         segment_at: when it became resident.
@@ -48,6 +49,7 @@ class Session:
     residency: Residency = Residency.NEW
     home: str | None = None
     head: int = 0
+    head_tokens: int = 0
     context_tokens: int = 0
     prompt_tokens: int = 0
     text_bytes: int = 0

@@ -189,3 +189,71 @@ def test_growing_answers_are_booked():
     assert stage.used() == 15
     stage.finish(placement, completion=5_100)
     assert stage.used() == pytest.approx(16, abs=1)
+
+
+def test_a_session_that_moved_while_a_turn_ran_rests_at_its_new_home():
+    """The turn at the old one ends last; what lies at the new one is what counts."""
+    stage = Stage("a", "b")
+    old = stage.enter("one", 30, candidates=("a",))
+    new = stage.enter("one", 31, candidates=("b",))
+    stage.finish(new)
+    stage.finish(old)
+
+    assert stage.session("one").home == "b"
+    assert stage.ledger("b").idle_of(stage.session("one")) >= 31
+    assert stage.used("a") == 0
+
+
+def test_what_was_computed_elsewhere_does_not_lie_at_home():
+    """The turn at the new home dies before its first token: nothing of it lies there, wherever the other one ran."""
+    stage = Stage("a", "b")
+    old = stage.enter("one", 30, candidates=("a",))
+    stage.abort(stage.ask("one", 31, candidates=("b",)))
+    stage.finish(old)
+
+    assert stage.session("one").residency is Residency.OUT
+    assert stage.used("a") == stage.used("b") == 0
+
+
+def test_a_turn_from_before_the_size_was_known_settles_its_session():
+    """It took nothing itself; its sister's blocks lie there when it ends last."""
+    stage = Stage(blocks=0)
+    before = stage.enter("one", 30)
+    stage.size("a", 100)
+    after = stage.enter("one", 31)
+    stage.finish(after)
+    stage.finish(before)
+
+    assert stage.session("one").residency is Residency.IN
+    assert stage.ledger().idle_of(stage.session("one")) >= 31
+
+
+def test_two_aborted_sisters_leave_neither_a_place_nor_blocks():
+    """The second one found the first in flight, and nothing else."""
+    stage = Stage()
+    stage.rest("one", 10)
+    stage.gate.see_restart("a", stage.now)
+    stage.wait(1)
+    first, second = stage.ask("one", 11), stage.ask("one", 11)
+    stage.abort(first)
+    stage.abort(second)
+
+    assert stage.session("one").residency is Residency.OUT
+    assert stage.used() == 0
+
+
+def test_a_restart_takes_what_running_turns_found_there():
+    """A turn of a resident dies with its engine; a sister that began afterwards has computed its prompt."""
+    stage = Stage()
+    stage.rest("one", 15)
+    stage.rest("two", 15)
+    dead, other = stage.ask("one", 16), stage.ask("two", 16)
+    stage.gate.see_restart("a", stage.now + 0.1)
+    stage.wait(1)
+    sister = stage.enter("two", 17)
+    stage.abort(dead)
+    stage.finish(sister)
+    stage.abort(other)
+
+    assert stage.session("one").residency is Residency.OUT
+    assert stage.used() == stage.ledger().idle_of(stage.session("two")) >= 17

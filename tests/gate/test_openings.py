@@ -20,8 +20,8 @@ def test_a_full_backend_is_closed_for_all_that_are_larger():
 
     assert openings.usable(large, ("a", "b")) == ["b"]
     assert openings.usable(small, ("a", "b")) == ["a", "b"]
-    assert not openings.may_fit_anywhere(large, ("a",))
-    assert openings.may_fit_anywhere(large, ("a", "b"))
+    assert openings.worth_a_look([large, small], ("a",)) == [(1, small)]
+    assert openings.worth_a_look([large, small], ("a", "b")) == [(0, large), (1, small)]
 
 
 def test_nobody_is_kept_from_an_empty_backend_or_one_of_unknown_size():
@@ -31,6 +31,19 @@ def test_nobody_is_kept_from_an_empty_backend_or_one_of_unknown_size():
     whale = stage.arrive("whale", 500)
 
     assert openings_of(stage).usable(whale, ("a", "b")) == ["a", "b"]
+
+
+def test_for_a_few_looks_no_bound_is_worked_out():
+    """It would cost as much as they do."""
+    stage = Stage()
+    stage.enter("one", 60)
+    large = stage.arrive("large", 50)
+    openings = openings_of(stage)
+    assert not openings.may_fit(large, "a")
+
+    openings.begin(stage.now, looks=2)
+
+    assert openings.may_fit(large, "a")
 
 
 def test_idle_places_close_it_for_newcomers_and_not_for_their_owner():
@@ -60,19 +73,17 @@ def test_cold_prompts_close_it_for_others_that_have_not_waited_long():
 
 
 def test_it_is_looked_at_again_where_something_was_placed():
-    """And says whether others may enter now that could not before."""
+    """Elsewhere what was seen still holds."""
     stage = Stage()
     stage.enter("one", 40)
     openings = openings_of(stage)
     before = openings.of("a")
-    running = stage.ask("two", 20)
+    stage.ask("two", 20)
 
-    assert not openings.look_again("a")
+    openings.forget(None)
+    assert openings.of("a") is before
+    openings.forget("a")
     assert openings.of("a").session_blocks < before.session_blocks
-    stage.finish(running)
-    stage.gate.see_restart("a", stage.now)
-    assert openings.look_again("a")
-    assert not openings.look_again(None)
 
 
 def test_in_shadow_mode_everything_is_open():
@@ -80,4 +91,4 @@ def test_in_shadow_mode_everything_is_open():
     stage = Stage()
     stage.enter("one", 90)
 
-    assert openings_of(stage, is_enforcing=False).of("a") == Opening() == (inf,) * 5
+    assert openings_of(stage, is_enforcing=False).of("a") == Opening() == (inf,) * 6
