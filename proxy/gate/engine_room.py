@@ -194,7 +194,7 @@ class EngineRoom:
         pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
         if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
             return False
-        over = pinned + ledger.head_blocks - heads + ledger.idle_blocks - ledger.idle_of(session) - limit
+        over = pinned + ledger.head_blocks - heads + ledger.idle.blocks - ledger.idle_of(session) - limit
         is_patient = ledger.holds and waited_s < _PATIENCE_S
         if over > 0 and is_patient and self._reclaimable_blocks(over, session, now) < over:
             return False  # some running answer ends soon; a pushed out session would pay for its whole prompt

@@ -153,10 +153,8 @@ class Gate:
             if placed or arrival.rank is not Rank.BATCH:
                 return placed
         for waiting in self.queue.of(Rank.RESIDENT):
-            session, is_anywhere = waiting.session, len(waiting.candidates) == len(self.rooms)
-            if is_anywhere and session.residency is Residency.IN and session.home not in names:
-                continue  # nothing has changed at home; most of those that wait are passed over here
-            self._try(waiting, names, now, placed)
+            if not self._stays(waiting, names):
+                self._try(waiting, names, now, placed)
         for waiting in self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
         for rank in (Rank.SESSION, Rank.BATCH):
@@ -166,6 +164,13 @@ class Gate:
             taken = self._try_overdue(entries, names, now, placed)
             self._try_in_order(entries, _without(names, taken), now, placed)
         return placed
+
+    def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
+        """Whether a resident's turn goes on waiting for certain: nothing has changed at its home, or that is full."""
+        session = waiting.session
+        if session.residency is not Residency.IN or session.home is None or len(waiting.candidates) < len(self.rooms):
+            return False
+        return session.home not in names or not self._openings.may_run(waiting, session.home)
 
     def _try_in_order(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -352,7 +357,7 @@ class Gate:
         self, waiting: Waiting, home: str, names: Collection[str], now: float, placed: list[Placement]
     ) -> bool:
         """A turn of a session that is in, which may go nowhere but home; says whether it was placed."""
-        if home not in names or not self._openings.may_run(waiting, home):
+        if home not in names:
             return False
         took = self._fitting.fits_running(waiting, home, now)
         if took is None:
@@ -374,8 +379,7 @@ class Gate:
         return False
 
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        self._openings.forget(waiting.session.home)
-        self._openings.forget(took.backend)
+        self._openings.forget(took.backend, waiting.session.home)
         placed.append(self._bookings.place(waiting, admission, took, now))
 
 

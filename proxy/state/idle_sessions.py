@@ -8,16 +8,11 @@ ledger alone; bounded by the sessions whose blocks fit on the backend.
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import NamedTuple
 
 from proxy.state.sessions import Residency, Session
 
-
-class Rest(NamedTuple):
-    """What lies there of one session: blocks of its own, and the head that it shares."""
-
-    blocks: float
-    head: int
+Rest = tuple[float, int]
+"""What lies there of one session: blocks of its own, and the head that it shares."""
 
 
 class IdleSessions:
@@ -49,7 +44,8 @@ class IdleSessions:
 
     def get(self, session: Session) -> Rest | None:
         """What lies there of a session."""
-        return self._kept.get(session) or self._over.get(session)
+        rest = self._kept.get(session)
+        return self._over.get(session) if rest is None else rest
 
     def is_over(self, session: Session) -> bool:
         """Whether its lease was seen to be over."""
@@ -58,7 +54,7 @@ class IdleSessions:
     def add(self, session: Session, rest: Rest) -> None:
         """A session begins to rest; it was not resting."""
         self._kept[session] = rest
-        self.blocks += rest.blocks
+        self.blocks += rest[0]
         self.residents += session.residency is Residency.IN
         self.changes += 1
 
@@ -69,10 +65,10 @@ class IdleSessions:
             rest = self._over.pop(session, None)
             if rest is None:
                 return None
-            self.over_blocks = self.over_blocks - rest.blocks if self._over else 0.0
+            self.over_blocks = self.over_blocks - rest[0] if self._over else 0.0
             self.over_residents -= session.residency is Residency.IN
         # Sums of floats drift; nothing is exactly nothing.
-        self.blocks = self.blocks - rest.blocks if self else 0.0
+        self.blocks = self.blocks - rest[0] if self._over or self._kept else 0.0
         self.residents -= session.residency is Residency.IN
         self.changes += 1
         return rest
@@ -98,7 +94,7 @@ class IdleSessions:
         """The lease of the first that was kept is over. It stays so: a lease is not given twice for one rest."""
         session, rest = self._kept.popitem(last=False)
         self._over[session] = rest
-        self.over_blocks += rest.blocks
+        self.over_blocks += rest[0]
         self.over_residents += session.residency is Residency.IN
         return rest
 

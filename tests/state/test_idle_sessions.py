@@ -1,5 +1,5 @@
 from proxy.core.turns import SessionKey
-from proxy.state.idle_sessions import IdleSessions, Rest
+from proxy.state.idle_sessions import IdleSessions
 from proxy.state.sessions import Residency, Session
 
 
@@ -8,7 +8,7 @@ def resting(*names):
     idle = IdleSessions()
     sessions = [Session(SessionKey("", name), Residency.IN) for name in names]
     for session in sessions:
-        idle.add(session, Rest(10.0, 0))
+        idle.add(session, (10.0, 0))
     return idle, sessions
 
 
@@ -34,7 +34,7 @@ def test_who_leaves_leaves_nothing_behind():
     idle, (a, b) = resting("a", "b")
     idle.let_go()
 
-    assert idle.remove(b) == Rest(10.0, 0)
+    assert idle.remove(b) == (10.0, 0)
     assert idle.remove(b) is None
     assert (idle.blocks, idle.over_blocks, idle.residents) == (10, 10, 1)
     idle.remove(a)
