@@ -44,8 +44,8 @@ bench: setup ## CPU and added latency as ratios to a plain aiohttp proxy and to 
 schema: setup ## write config/schema.json and config/tidegate.yaml anew from proxy/config.py
 	@$(BIN)/python -m proxy.config
 
-test-vllm: setup ## the conformance cases against a real vLLM on this CPU (installs 3.5 GB once)
-	@tests/real/test-vllm.sh
+test-vllm: setup ## conformance and 24 agents on a real vLLM on this CPU (installs 3.5 GB once); HALF=conformance or agents
+	@HALF=$(HALF) tests/real/test-vllm.sh
 
 test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
 	@tests/real/test-claude.sh

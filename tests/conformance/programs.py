@@ -88,6 +88,10 @@ class Programs:
         """Where a program's output goes."""
         return self.logs / f"{name}.log"
 
+    def latest(self, name: str) -> subprocess.Popen[bytes]:
+        """The program that was last started under a name."""
+        return next(process for started, process in reversed(self._running) if started == name)
+
     def start(
         self,
         name: str,
