@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench schema lock clean test-vllm test-claude
+.PHONY: help setup run test lint check format bench schema lock clean test-vllm test-faults test-claude
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ schema: setup ## write config/schema.json and config/tidegate.yaml anew from pro
 
 test-vllm: setup ## conformance and 24 agents on a real vLLM on this CPU (installs 3.5 GB once); HALF=conformance or agents
 	@HALF=$(HALF) tests/real/test-vllm.sh
+
+test-faults: setup ## clients that leave, a lost metrics page and a killed engine, on a real vLLM on this CPU
+	@tests/real/test-faults.sh
 
 test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
 	@tests/real/test-claude.sh
