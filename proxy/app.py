@@ -16,7 +16,7 @@ from proxy import __version__
 from proxy.config import BackendConfig, TidegateConfig
 from proxy.core.backends import Backend
 from proxy.core.ports import Clock
-from proxy.core.reports import EngineReport, ScrapeFailure
+from proxy.core.reports import EngineReport
 from proxy.core.snapshots import FleetSnapshot
 from proxy.dispatch import Dispatcher, Fleet
 from proxy.gate import Gate, GateSettings
@@ -38,6 +38,7 @@ from proxy.state.stored_responses import StoredResponses
 from proxy.telemetry.logs import EventLog
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
+from proxy.telemetry.report_news import ReportNews
 from proxy.telemetry.snapshots import snapshot_of
 from proxy.waiting_room import WaitingRoom
 from proxy.web.status_page import status_page
@@ -163,7 +164,8 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         stack.push_async_callback(prober.close)
         if waiting_room is not None:
             stack.callback(waiting_room.close)
-            scraper = _scraper(backends, waiting_room, log, clock, chance.random)
+            news = ReportNews(log, fleet.health.is_up)
+            scraper = _scraper(backends, waiting_room, news, clock, chance.random)
             stack.push_async_callback(scraper.close)
         else:
             scraper = None
@@ -306,26 +308,15 @@ def _waiting_room(
 
 
 def _scraper(
-    backends: Sequence[Backend], waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
+    backends: Sequence[Backend], waiting_room: WaitingRoom, news: ReportNews, clock: Clock, chance: Callable[[], float]
 ) -> Scraper:
-    """Reads the engines' reports for the gate. The first good one of a backend says in the log what admission found."""
+    """Reads the engines' reports for the gate, and lets the log know of what is new."""
     watch = EngineWatch(waiting_room.gate)
-    told: set[str] = set()
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
         watch.take(name, reports, asked_at)
         waiting_room.pump((name,))
-        capacity = waiting_room.gate.rooms[name].capacity
-        if name not in told and reports:
-            told.add(name)
-            if capacity is None:
-                log.event("backend.capacity_unknown", level="warning", backend=name)
-            else:
-                log.event("backend.capacity", backend=name, tokens=capacity.total_tokens, blocks=capacity.total_blocks)
+        if reports:
+            news.on_report(name, asked_at, waiting_room.gate.rooms[name].capacity)
 
-    def on_failure(name: str, why: ScrapeFailure, _asked_at: float) -> None:
-        if name not in told and why is ScrapeFailure.MISSING:
-            told.add(name)
-            log.event("backend.capacity_unknown", level="warning", backend=name, reason=why.value)
-
-    return Scraper(backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)
+    return Scraper(backends, _SCRAPING, on_report=on_report, on_failure=news.on_failure, clock=clock, chance=chance)
