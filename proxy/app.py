@@ -57,11 +57,13 @@ class RunningProxy:
         url: where clients connect.
         admin_url: where the admin paths are.
         fleet: what it knows of its backends.
+        waiting_room: where requests wait for the gate; None where admission is off.
     """
 
     url: str
     admin_url: str
     fleet: Fleet
+    waiting_room: WaitingRoom | None
     metrics: Metrics
     _site: web.BaseSite
     _server: DataServer
@@ -182,6 +184,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
             url=url,
             admin_url=admin_url,
             fleet=fleet,
+            waiting_room=waiting_room,
             metrics=metrics,
             _site=site,
             _server=server,
