@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy import limit as limits
-from proxy.policy.limit import Limit, after_ghost_miss, after_report, effective, is_ghost_miss
+from proxy.policy.limit import Limit, after_ghost_miss, after_hit, after_report, effective, is_ghost_miss
 
 
 def reported(limit, now, *, preemptions=0, is_short=False, has_waiting=True):
@@ -39,6 +39,26 @@ def test_one_overfull_moment_is_one_mistake():
     assert once.theta == pytest.approx(0.95 * limits.START)
     assert twice.theta == once.theta
     assert later.theta == pytest.approx(0.95 * once.theta)
+
+
+def test_a_miss_among_many_hits_is_none():
+    """One in fifty; the next one counts again, and what was saved up is never more than one."""
+    limit = Limit()
+    for _ in range(500):
+        limit = after_hit(limit)
+    spared = after_ghost_miss(limit, 100.0)
+
+    assert (spared.theta, spared.bad_at) == (limits.START, limit.bad_at)
+    assert after_ghost_miss(spared, 101.0).theta < limits.START
+
+
+def test_a_few_hits_make_up_for_nothing():
+    """Three misses in a hundred are too many."""
+    limit = Limit()
+    for _ in range(30):
+        limit = after_hit(limit)
+
+    assert after_ghost_miss(limit, 100.0).theta < limits.START
 
 
 def test_a_preemption_cuts_at_once():
