@@ -175,6 +175,22 @@ class Bookings:
         if session.residency is Residency.IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
-            if segment_s > queueing.slice_s(self._target_wait_s, residents, waiting):
+            slice_s = queueing.slice_s(self._target_wait_s, residents, waiting)
+            if queueing.MIN_SLICE_S < segment_s <= slice_s and self._has_too_much(room, of=placement):
+                slice_s = queueing.MIN_SLICE_S
+            if segment_s > slice_s:
                 room.ledger.idle.give_up_place(session)
                 self._counters["segments_ended"] += 1
+
+    def _has_too_much(self, room: EngineRoom, *, of: Placement) -> bool:
+        """Whether a turn's key holds more of its backend than its share while another key waits."""
+        mine = of.waiting.fairness_key
+        if all(key == mine for key in self._queue.keys):
+            return False
+        assert room.capacity is not None
+        ledger = room.ledger
+        held = [(session, rest.blocks) for session, rest in ledger.idle if session.residency is Residency.IN]
+        held += [(hold.session, hold.blocks) for hold in ledger.holds.values()]
+        keys = {session.key.credential for session, _ in held} | self._queue.keys.keys()
+        blocks = sum(blocks for session, blocks in held if session.key.credential == mine)
+        return blocks > room.capacity.total_blocks / len(keys)
