@@ -19,6 +19,7 @@ from proxy.core.ports import Clock
 from proxy.core.reports import EngineReport, ScrapeFailure
 from proxy.core.snapshots import FleetSnapshot
 from proxy.dispatch import Dispatcher, Fleet
+from proxy.engines.capacity import capacity_of_tokens
 from proxy.gate import Gate, GateSettings
 from proxy.gate.reporting import EngineWatch
 from proxy.net.admin import AdminPages, admin_application
@@ -301,6 +302,9 @@ def _waiting_room(
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
     )
+    for backend in config.backends:
+        if backend.kv_cache_tokens is not None:
+            gate.see_capacity(backend.name, capacity_of_tokens(backend.kv_cache_tokens))
     return WaitingRoom(
         gate,
         clock=clock,
@@ -324,6 +328,6 @@ def _scraper(
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
         waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen
-        report_log.failed(name, why, asked_at)
+        report_log.failed(name, waiting_room.gate.rooms[name].capacity, why, asked_at)
 
     return Scraper(backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

@@ -43,13 +43,13 @@ class ReportLog:
             self._log.event(f"backend.{change.value}", level="warning", backend=backend)
         self._tell_capacity(backend, capacity, None)
 
-    def failed(self, backend: str, why: ScrapeFailure, now: float) -> None:
-        """No report, or not a good one."""
+    def failed(self, backend: str, capacity: KvCapacity | None, why: ScrapeFailure, now: float) -> None:
+        """No report, or not a good one; a size may be known from the configuration."""
         came_at, since = self._came_at.get(backend), self._failed_since.setdefault(backend, now)
         if came_at is None:
             # A page that is not there will not come; anything else may be an engine that starts.
             if why is ScrapeFailure.MISSING or now - since > self._stale_after_s:
-                self._tell_capacity(backend, None, why)
+                self._tell_capacity(backend, capacity, why)
         elif backend not in self._stale and now - came_at > self._stale_after_s:
             self._stale.add(backend)
             self._log.event("backend.report_stale", level="warning", backend=backend, reason=why.value)

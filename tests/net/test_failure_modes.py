@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from proxy import app
 from proxy.net.scrape import ScrapeSettings
 from proxy.policy import limit
@@ -111,3 +113,24 @@ async def test_a_prompt_that_no_engine_can_hold_gets_the_engines_own_error_at_on
         for session in ("one", "two"):
             engine.end(session)
         assert [status_of(await client.answer) for client in clients] == [200, 200]
+
+
+async def test_an_engine_that_does_not_tell_its_size_is_limited_by_the_one_that_is_configured():
+    """Without a metrics page at all: a fifth of it is kept free, and what does not fit waits."""
+    engine = Engine()
+    async with admitting(engine, metrics_page="", settings={"kv_cache_tokens": 100_000}) as gate:
+        clients = await started(gate, engine, "one")
+        clients.append(Client(gate, asking("two")))
+        await gate.until(lambda: waiting(gate) == 1)
+        assert gate.metric("tidegate_backend_admission_ratio", backend="b0") == pytest.approx(0.776)
+        engine.end("one")
+        engine.end("two")
+
+        assert {header(await client.answer, b"x-tidegate-admission") for client in clients} == {b"new"}
+        await gate.until(lambda: "backend.capacity" in events(gate))
+
+
+async def test_what_the_engine_says_of_its_size_counts_for_more_than_what_is_configured():
+    """It knows better."""
+    async with admitting(Engine(), settings={"kv_cache_tokens": 5_000_000}) as gate:
+        assert gate.metric("tidegate_backend_kv_capacity_tokens", backend="b0") == 100_000

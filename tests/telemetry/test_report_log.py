@@ -13,14 +13,14 @@ SMALL = KvCapacity(total_blocks=100, block_tokens=16)
 LARGE = KvCapacity(total_blocks=200, block_tokens=16)
 
 
-def told_of(*scrapes):
+def told_of(*scrapes, known=None):
     """What the log says of these scrapes: a second, and a capacity (or None), a change or a failure of that second."""
     stream = io.StringIO()
     log = configure("json", "debug", stream)
     reports = ReportLog(log, stale_after_s=3.0)
     for now, what in scrapes:
         if isinstance(what, ScrapeFailure):
-            reports.failed("a", what, now)
+            reports.failed("a", known, what, now)
         elif isinstance(what, EngineChange):
             reports.came("a", SMALL, what, now)
         else:
@@ -69,6 +69,13 @@ def test_a_page_that_never_comes_is_told_after_a_while(why):
     lines = told_of(*((second, why) for second in range(20)))
 
     assert [(line["event"], line["reason"]) for line in lines] == [("backend.capacity_unknown", why.value)]
+
+
+def test_a_size_from_the_configuration_is_told_instead():
+    """Nobody is warned of what is known."""
+    (line,) = told_of((0, ScrapeFailure.MISSING), (1, ScrapeFailure.MISSING), known=SMALL)
+
+    assert (line["event"], line["tokens"]) == ("backend.capacity", 1_600)
 
 
 def test_a_page_that_is_not_there_is_told_at_once():
