@@ -188,9 +188,7 @@ class Bookings:
         if all(key == mine for key in self._queue.keys):
             return False
         assert room.capacity is not None
-        ledger = room.ledger
-        held = [(session, rest.blocks) for session, rest in ledger.idle if session.residency is Residency.IN]
-        held += [(hold.session, hold.blocks) for hold in ledger.holds.values()]
-        keys = {session.key.credential for session, _ in held} | self._queue.keys.keys()
-        blocks = sum(blocks for session, blocks in held if session.key.credential == mine)
-        return blocks > room.capacity.total_blocks / len(keys)
+        kept_by, holds = room.ledger.idle.kept_by, room.ledger.holds.values()
+        keys = {hold.session.key.credential for hold in holds} | kept_by.keys() | self._queue.keys.keys()
+        running = sum(hold.blocks for hold in holds if hold.session.key.credential == mine)
+        return running + kept_by.get(mine, (0, 0.0))[1] > room.capacity.total_blocks / len(keys)
