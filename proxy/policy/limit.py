@@ -14,9 +14,11 @@ GHOST_FLOOR: Final = 0.40
 PRESSURE_FLOOR: Final = 0.50
 _GHOST_CUT: Final = 0.95
 _PRESSURE_CUT: Final = 0.93
-_CREDIT_OF_HIT: Final = 0.02
-"""Of a miss that a hit makes up for: one in fifty says nothing of memory. A busy fleet has one a minute from clients
-that change their prompts, and each would keep the limit from growing for a minute: it would sit at its floor for ever.
+_LOW: Final = 0.8
+_CREDIT_OF_HIT: Final = 0.01
+"""Of a miss that a hit makes up for while the limit is low. A busy fleet has a miss a minute from clients that change
+their prompts; each keeps the limit from growing for a minute, so that it would sit at its floor for ever. Not above
+that: where labels overstate the cache by 40 % there were 18 % more misses with it (16 agents, 243k tokens, ten seeds).
 """
 _CUT_GAP_S: Final = 10.0
 """One overfull moment evicts several sessions; they are one mistake, not several."""
@@ -63,8 +65,8 @@ def after_hit(limit: Limit) -> Limit:
 
 
 def after_ghost_miss(limit: Limit, now: float) -> Limit:
-    """Less: the engine holds less than we think. Unless so many hits came before that one miss is none."""
-    if limit.credit >= 1.0:
+    """Less: the engine holds less than we think. A low limit is not kept low by one miss among a hundred hits."""
+    if limit.theta < _LOW and limit.credit >= 1.0:
         return replace(limit, credit=0.0)
     return _cut(replace(limit, bad_at=now), now, _GHOST_CUT, GHOST_FLOOR)
 

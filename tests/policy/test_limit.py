@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -42,23 +43,24 @@ def test_one_overfull_moment_is_one_mistake():
 
 
 def test_a_miss_among_many_hits_is_none():
-    """One in fifty; the next one counts again, and what was saved up is never more than one."""
-    limit = Limit()
+    """While the limit is low; the next one counts again, and what was saved up is never more than one."""
+    limit = Limit(theta=0.6)
     for _ in range(500):
         limit = after_hit(limit)
     spared = after_ghost_miss(limit, 100.0)
 
-    assert (spared.theta, spared.bad_at) == (limits.START, limit.bad_at)
-    assert after_ghost_miss(spared, 101.0).theta < limits.START
+    assert (spared.theta, spared.bad_at) == (0.6, limit.bad_at)
+    assert after_ghost_miss(spared, 101.0).theta < 0.6
+    assert after_ghost_miss(replace(limit, theta=limits.START), 100.0).theta < limits.START
 
 
 def test_a_few_hits_make_up_for_nothing():
-    """Three misses in a hundred are too many."""
-    limit = Limit()
-    for _ in range(30):
+    """Two misses in a hundred are too many."""
+    limit = Limit(theta=0.6)
+    for _ in range(50):
         limit = after_hit(limit)
 
-    assert after_ghost_miss(limit, 100.0).theta < limits.START
+    assert after_ghost_miss(limit, 100.0).theta < 0.6
 
 
 def test_a_preemption_cuts_at_once():
