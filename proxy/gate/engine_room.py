@@ -58,6 +58,7 @@ class EngineRoom:
         release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
+        is_asleep: its last report says that it takes no work until it is woken.
     """
 
     def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
@@ -75,6 +76,7 @@ class EngineRoom:
         self.last_end_at = float("-inf")
         self.restarted_at = float("-inf")
         self.full_at = float("-inf")
+        self.is_asleep = False
         self.inflight = 0
         self.control_blocks = 0.0
         self.ghost_misses = 0
@@ -92,7 +94,9 @@ class EngineRoom:
         return self.ledger.capacity
 
     def is_full(self, now: float) -> bool:
-        """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
+        """Whether the engine has answered that it has no room, and has not reported since, or sleeps. Never unheard."""
+        if self.is_asleep and self.report_at is not None:
+            return now - self.report_at <= self._lost_after_s
         has_said_so = now < self.full_at + _FULL_S  # hardly ever, and asked for each decision
         return has_said_so and self.capacity is not None and now < self.full_until
 
@@ -108,7 +112,7 @@ class EngineRoom:
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
         if age_s is None or age_s > self._lost_after_s:
-            self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
+            self.ledger.forget_foreign()  # the lower limit stands for it
         return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
     def growth_blocks(self, requests: int) -> float:

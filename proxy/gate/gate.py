@@ -108,7 +108,9 @@ class Gate:
             fairness_key=turn.session.credential,
             is_side=self.lessons.is_side(turn, session, prompt_tokens),
         )
-        waiting.rank = self.lessons.rank(waiting)
+        waiting.is_hopeless = self._fitting.is_hopeless(waiting)
+        # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
+        waiting.rank = Rank.CONTROL if waiting.is_hopeless else self.lessons.rank(waiting)
         if tickets.redeem(waiting, now):
             self.counters["tickets_redeemed"] += 1
         older = self.queue.twin_of(turn)
@@ -313,6 +315,10 @@ class Gate:
         """A backend's engine is another process now, or lost its cache."""
         self._bookings.lose(backend, now)
         self.counters["restarts"] += 1
+
+    def see_sleep(self, backend: str, *, is_asleep: bool) -> None:
+        """Whether a backend's last report says that it sleeps: it gets nothing until one says that it does not."""
+        self.rooms[backend].is_asleep = is_asleep
 
     def see_overload(self, backend: str, now: float) -> None:
         """A backend answered that it has no room: none is counted there until its next report says what is true."""

@@ -72,6 +72,7 @@ class KvLedger:
         self.head_changes = 0
         self._running_head_blocks = 0.0
         self._over_head_blocks = 0.0
+        self._knows_foreign = False
         self._uncached: dict[int, Hold] = {}
         self._heads: dict[int, _Head] = {}
 
@@ -287,7 +288,14 @@ class KvLedger:
 
     def see_foreign(self, seen_blocks: float) -> None:
         """The engine's usage gauge showed so many blocks beyond our own."""
-        self.foreign_blocks += _FOREIGN_WEIGHT * (max(0.0, seen_blocks) - self.foreign_blocks)
+        # The first word counts in full: a proxy that has just started may stand before an engine that others fill.
+        weight = _FOREIGN_WEIGHT if self._knows_foreign else 1.0
+        self._knows_foreign = True
+        self.foreign_blocks += weight * (max(0.0, seen_blocks) - self.foreign_blocks)
+
+    def forget_foreign(self) -> None:
+        """Nobody knows any more what others hold."""
+        self.foreign_blocks, self._knows_foreign = 0.0, False
 
     def forget_residents(self) -> list[Session]:
         """Nothing is cached there any more (restart, reset): whose blocks lay there."""

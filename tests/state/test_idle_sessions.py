@@ -56,6 +56,25 @@ def test_a_place_that_is_given_up_is_no_residents_any_more():
     assert a.residency is b.residency is Residency.OUT
 
 
+def test_what_each_key_keeps_is_known_without_a_walk():
+    """Places that were given up are nobody's, and a key that keeps none is forgotten."""
+    idle = IdleSessions()
+    a, b, c = (Session(SessionKey(key, "s"), Residency.IN) for key in "xyz")
+    for session in (a, b, c):
+        idle.add(session, (10.0, 0))
+    idle.add(other := Session(SessionKey("x", "t"), Residency.IN), (5.0, 0))
+    idle.let_go()
+    idle.give_up_place(b)
+    idle.remove(b)
+    idle.remove(c)
+    assert idle.kept_by == {"x": (2, 15.0)}
+
+    idle.remove(a)
+    idle.remove(other)
+
+    assert idle.kept_by == {}
+
+
 def test_who_came_back_is_kept_while_its_turn_waits():
     """Though its lease was over; not against itself, and no longer than that."""
     idle, (a, b) = resting("a", "b")
