@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-claude
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,11 @@ bench-gate: setup ## one decision of the admission gate at 64 backends and 50,00
 schema: setup ## write config/schema.json and config/tidegate.yaml anew from proxy/config.py
 	@$(BIN)/python -m proxy.config
 
-test-vllm: setup ## the conformance cases against a real vLLM on this CPU (installs 3.5 GB once)
-	@tests/real/test-vllm.sh
+test-vllm: setup ## conformance and 24 agents on a real vLLM on this CPU (installs 3.5 GB once); HALF=conformance or agents
+	@HALF=$(HALF) tests/real/test-vllm.sh
+
+test-faults: setup ## clients that leave, a lost metrics page and a killed engine, on a real vLLM on this CPU
+	@tests/real/test-faults.sh
 
 test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
 	@tests/real/test-claude.sh

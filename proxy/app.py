@@ -19,6 +19,7 @@ from proxy.core.ports import Clock
 from proxy.core.reports import EngineReport, ScrapeFailure
 from proxy.core.snapshots import FleetSnapshot
 from proxy.dispatch import Dispatcher, Fleet
+from proxy.engines.capacity import capacity_of_tokens
 from proxy.gate import Gate, GateSettings
 from proxy.gate.reporting import EngineWatch
 from proxy.net.admin import AdminPages, admin_application
@@ -31,6 +32,7 @@ from proxy.net.request_reading import BodyBudget
 from proxy.net.scrape import Scraper, ScrapeSettings
 from proxy.net.server import DataServer, ServerSettings
 from proxy.net.upstream import UpstreamTimeouts
+from proxy.policy.limit import stale_after_s
 from proxy.state.health import HealthTable, Probe
 from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
@@ -38,6 +40,7 @@ from proxy.state.stored_responses import StoredResponses
 from proxy.telemetry.logs import EventLog
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
+from proxy.telemetry.report_log import ReportLog
 from proxy.telemetry.snapshots import snapshot_of
 from proxy.waiting_room import WaitingRoom
 from proxy.web.status_page import status_page
@@ -57,11 +60,13 @@ class RunningProxy:
         url: where clients connect.
         admin_url: where the admin paths are.
         fleet: what it knows of its backends.
+        waiting_room: where requests wait for the gate; None where admission is off.
     """
 
     url: str
     admin_url: str
     fleet: Fleet
+    waiting_room: WaitingRoom | None
     metrics: Metrics
     _site: web.BaseSite
     _server: DataServer
@@ -182,6 +187,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
             url=url,
             admin_url=admin_url,
             fleet=fleet,
+            waiting_room=waiting_room,
             metrics=metrics,
             _site=site,
             _server=server,
@@ -296,6 +302,9 @@ def _waiting_room(
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
     )
+    for backend in config.backends:
+        if backend.kv_cache_tokens is not None:
+            gate.see_capacity(backend.name, capacity_of_tokens(backend.kv_cache_tokens))
     return WaitingRoom(
         gate,
         clock=clock,
@@ -308,24 +317,17 @@ def _waiting_room(
 def _scraper(
     backends: Sequence[Backend], waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
 ) -> Scraper:
-    """Reads the engines' reports for the gate. The first good one of a backend says in the log what admission found."""
+    """Reads the engines' reports for the gate, and says in the log what changes about them."""
     watch = EngineWatch(waiting_room.gate)
-    told: set[str] = set()
+    report_log = ReportLog(log, stale_after_s=stale_after_s(_SCRAPING.interval_s))
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
-        watch.take(name, reports, asked_at)
+        change = watch.take(name, reports, asked_at)
         waiting_room.pump((name,))
-        capacity = waiting_room.gate.rooms[name].capacity
-        if name not in told and reports:
-            told.add(name)
-            if capacity is None:
-                log.event("backend.capacity_unknown", level="warning", backend=name)
-            else:
-                log.event("backend.capacity", backend=name, tokens=capacity.total_tokens, blocks=capacity.total_blocks)
+        report_log.came(name, waiting_room.gate.rooms[name].capacity, change, asked_at)
 
-    def on_failure(name: str, why: ScrapeFailure, _asked_at: float) -> None:
-        if name not in told and why is ScrapeFailure.MISSING:
-            told.add(name)
-            log.event("backend.capacity_unknown", level="warning", backend=name, reason=why.value)
+    def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
+        waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen
+        report_log.failed(name, waiting_room.gate.rooms[name].capacity, why, asked_at)
 
     return Scraper(backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

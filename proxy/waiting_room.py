@@ -122,9 +122,10 @@ class WaitingRoom:
         except TimeoutError:
             self._give_up(waiting, seat, has_left=False)
             held_s = self._clock() - waiting.arrived_at
+            sleeps = all(self.gate.rooms[name].is_asleep for name in waiting.candidates)
+            why = "every engine for it sleeps" if sleeps else "the engines' KV cache is full of other sessions"
             message = (
-                f"No room came free within {held_s:.0f} s: the engines' KV cache is full of other sessions."
-                " This one keeps its place in the queue; try again now."
+                f"No room came free within {held_s:.0f} s: {why}. This one keeps its place in the queue; try again now."
             )
             raise self._overloaded(view, message, _TICKET_RETRY_S) from None
         except _SentAway as sent:

@@ -88,6 +88,15 @@ class BackendConfig(SectionConfig):
         shown="null",
     )
 
+    kv_cache_tokens: Annotated[int | None, Field(ge=1_000)] = setting(
+        None,
+        "Size of this engine's KV cache in tokens, for an engine whose metrics page does not tell it; where it does, "
+        "the page counts.",
+        "An engine without a size is not limited. Too large makes turns lose their prefixes until misses lower the "
+        "limit, too small holds agents back.",
+        shown="null, read from the engine",
+    )
+
     @field_validator("name", mode="before")
     @classmethod
     def _name_from_url(cls, name: Any, info: ValidationInfo) -> Any:

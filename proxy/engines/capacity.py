@@ -11,6 +11,7 @@ from typing import Final
 from proxy.core.capacity import CapacityWarning, KvCapacity
 from proxy.core.reports import CapacityFacts
 
+_USUAL_BLOCK_TOKENS: Final = 16
 _TOLERANCE: Final = 0.10
 """Labels that differ by less mean the same (L51)."""
 
@@ -53,3 +54,9 @@ def capacity_of(facts: CapacityFacts, *, max_model_len_tokens: int | None = None
         is_approximate=is_odd or not is_known,
         warning=CapacityWarning.FIXED_BLOCKS if is_odd else None,
     )
+
+
+def capacity_of_tokens(tokens: int) -> KvCapacity:
+    """What somebody who knows an engine says of its size, in blocks as most engines have them."""
+    blocks = max(1, tokens // _USUAL_BLOCK_TOKENS)
+    return KvCapacity(total_blocks=blocks, block_tokens=_USUAL_BLOCK_TOKENS, is_approximate=True)

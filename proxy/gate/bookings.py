@@ -201,6 +201,19 @@ class Bookings:
         if session.residency is Residency.IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
-            if segment_s > queueing.slice_s(self._target_wait_s, residents, waiting):
+            slice_s = queueing.slice_s(self._target_wait_s, residents, waiting)
+            if queueing.MIN_SLICE_S < segment_s <= slice_s and self._has_too_much(home, session.key.credential):
+                slice_s = queueing.MIN_SLICE_S
+            if segment_s > slice_s:
                 home.ledger.idle.give_up_place(session)
                 self._counters["segments_ended"] += 1
+
+    def _has_too_much(self, room: EngineRoom, mine: str) -> bool:
+        """Whether a key holds more of a backend than its share while another key waits."""
+        if all(key == mine for key in self._queue.keys):
+            return False
+        assert room.capacity is not None
+        kept_by, holds = room.ledger.idle.kept_by, room.ledger.holds.values()
+        keys = {hold.session.key.credential for hold in holds} | kept_by.keys() | self._queue.keys.keys()
+        running = sum(hold.blocks for hold in holds if hold.session.key.credential == mine)
+        return running + kept_by.get(mine, (0, 0.0))[1] > room.capacity.total_blocks / len(keys)

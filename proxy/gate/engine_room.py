@@ -2,8 +2,8 @@
 
 (A) what running turns hold, with what their answers may still add, fits: else the engine queues and preempts.
 (B) that and the idle sessions that will come back fit together: else each returning turn finds its prefix evicted.
-A turn of a resident session needs (A) only, and after a moment it may push out anybody; a new session needs (B), and
-may push out only those whose lease is over. Called by the gate alone; nothing in here waits.
+A turn of a resident session needs (A) only, and may push out anybody; a new session needs (B), and may push out only
+those whose lease is over. Called by the gate alone; nothing in here waits.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _START_BATCH_TOKENS: Final = 8_192
 _SLOW_START_S: Final = 30.0
 LONG_WAIT_S: Final = 30.0
 """Whoever has waited so long for the prefill gate passes it: small prompts in between must not starve a large one."""
-FULL_S: Final = 3.0
+_FULL_S: Final = 3.0
 """Who answered that it has no room is believed for so long when no report comes to say otherwise."""
 AGENT_SLACK: Final = 0.1
 """Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
@@ -37,13 +37,6 @@ _ROUNDING: Final = 1e-6
 """Blocks by which a bound is wider than the sum that it stands for, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
-_PATIENCE_S: Final = 3.0
-"""A resident turn waits so long for running answers to make room before it pushes a resident out. For ever, residents
-that wait hold each other up (32 agents, 32B model: 0.33 turns/s against 0.43); not at all, they push each other out.
-"""
-RESIDENT_DECIDES_AFTER_S: Final = (_PATIENCE_S, LONG_WAIT_S)
-NEWCOMER_DECIDES_AFTER_S: Final = (LONG_WAIT_S,)
-"""After so much waiting somebody may start though nothing else has happened."""
 _TURNS_AHEAD: Final = 1.0
 """Turns' growth kept free for residents. With none, growing residents push each other out and each pays for its whole
 prompt: 12.6 turns a minute against 13.1 (16 agents, 243k tokens).
@@ -65,6 +58,7 @@ class EngineRoom:
         release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
+        is_asleep: its last report says that it takes no work until it is woken.
     """
 
     def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
@@ -82,6 +76,7 @@ class EngineRoom:
         self.last_end_at = float("-inf")
         self.restarted_at = float("-inf")
         self.full_at = float("-inf")
+        self.is_asleep = False
         self.inflight = 0
         self.control_blocks = 0.0
         self.ghost_misses = 0
@@ -99,14 +94,17 @@ class EngineRoom:
         return self.ledger.capacity
 
     def is_full(self, now: float) -> bool:
-        """Whether the engine has answered that it has no room, and has not reported since. Never for long."""
-        return self.capacity is not None and now < self.full_until
+        """Whether the engine has answered that it has no room, and has not reported since, or sleeps. Never unheard."""
+        if self.is_asleep and self.report_at is not None:
+            return now - self.report_at <= self._lost_after_s
+        has_said_so = now < self.full_at + _FULL_S  # hardly ever, and asked for each decision
+        return has_said_so and self.capacity is not None and now < self.full_until
 
     @property
     def full_until(self) -> float:
         """Until when that answer counts."""
         has_reported = self.report_at is not None and self.report_at > self.full_at
-        return float("-inf") if has_reported else self.full_at + FULL_S
+        return float("-inf") if has_reported else self.full_at + _FULL_S
 
     def limit_blocks(self, now: float) -> float:
         """Blocks that may be filled now."""
@@ -114,7 +112,7 @@ class EngineRoom:
         assert capacity is not None
         age_s = None if self.report_at is None else now - self.report_at
         if age_s is None or age_s > self._lost_after_s:
-            self.ledger.foreign_blocks = 0.0  # nobody knows any more; the lower limit stands for it
+            self.ledger.forget_foreign()  # the lower limit stands for it
         return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
     def growth_blocks(self, requests: int) -> float:
@@ -193,10 +191,8 @@ class EngineRoom:
         pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
         if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
             return False
-        over = pinned + ledger.head_blocks - heads + ledger.idle_blocks - ledger.idle_of(session) - limit
-        is_patient = ledger.holds and waited_s < _PATIENCE_S
-        if over > 0 and is_patient and self._reclaimable_blocks(over, session, now) < over:
-            return False  # some running answer ends soon; a pushed out session would pay for its whole prompt
+        over = pinned + ledger.head_blocks - heads + ledger.idle.blocks - ledger.idle_of(session) - limit
+        # At once: a turn that waits 3 s for running answers to make room costs 3 to 5 % of the turns on every load.
         if over > 0:
             self._give_away(over, session)
         return True

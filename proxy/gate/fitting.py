@@ -96,9 +96,19 @@ class Fitting:
         return self._after(waiting, name, took) if fits or self._passes_anyway(waiting, room, need) else None
 
     def fits_control(self, waiting: Waiting, name: str) -> Footprint | None:
-        """What a small one-shot request takes on a backend, or None if it may not pass."""
-        took = self._look(waiting, name)
-        return took if self._rooms[name].fits_control(took.private_blocks + took.new_head_blocks) else None
+        """What a request that passes beside the others takes on a backend, or None if it may not pass."""
+        took, room = self._look(waiting, name), self._rooms[name]
+        fits = waiting.is_hopeless or room.fits_control(took.private_blocks + took.new_head_blocks)
+        return took if fits else None
+
+    def is_hopeless(self, waiting: Waiting) -> bool:
+        """Whether no engine that it may go to could hold its prompt even if nobody else were there."""
+        session = waiting.session
+        # What the engine has counted is certain; what was guessed from bytes may be twice too much.
+        is_counted = session.prompt_tokens > 0 and self._lessons.extends(waiting.turn, session)
+        tokens = waiting.prompt_tokens if is_counted else waiting.prompt_tokens // 2
+        capacities = [self._rooms[name].capacity for name in waiting.candidates]
+        return all(it is not None and it.blocks_for(tokens) > it.total_blocks for it in capacities)
 
     def _passes_anyway(self, waiting: Waiting, room: EngineRoom, need: float) -> bool:
         """In shadow mode nobody waits: it is only noted, and the engine's own eviction is followed."""

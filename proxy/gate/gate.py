@@ -13,7 +13,7 @@ from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
-from proxy.gate.engine_room import FULL_S, EngineRoom
+from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.lessons import Lessons
 from proxy.gate.openings import Openings
@@ -60,7 +60,6 @@ class Gate:
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
         self._ids = count(1)
-        self._full_until = float("-inf")
 
     # -- requests
 
@@ -109,7 +108,9 @@ class Gate:
             fairness_key=turn.session.credential,
             is_side=self.lessons.is_side(turn, session, prompt_tokens),
         )
-        waiting.rank = self.lessons.rank(waiting)
+        waiting.is_hopeless = self._fitting.is_hopeless(waiting)
+        # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
+        waiting.rank = Rank.CONTROL if waiting.is_hopeless else self.lessons.rank(waiting)
         if tickets.redeem(waiting, now):
             self.counters["tickets_redeemed"] += 1
         older = self.queue.twin_of(turn)
@@ -138,7 +139,9 @@ class Gate:
         """
         if not len(self.queue):
             return []
-        names = self._open(self.rooms if only is None else only, now)
+        names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
+        if len(names) > 1:
+            names = frozenset(names)
         is_alone = arrival is not None and arrival.rank is not Rank.BATCH
         self._openings.begin(now, looks=len(names) * (1 if is_alone else len(self.queue)))
         placed: list[Placement] = []
@@ -152,10 +155,8 @@ class Gate:
             if placed or arrival.rank is not Rank.BATCH:
                 return placed
         for waiting in self.queue.of(Rank.RESIDENT):
-            session, is_anywhere = waiting.session, len(waiting.candidates) == len(self.rooms)
-            if is_anywhere and session.residency is Residency.IN and session.home not in names:
-                continue  # nothing has changed at home; most of those that wait are passed over here
-            self._try(waiting, names, now, placed)
+            if not self._stays(waiting, names):
+                self._try(waiting, names, now, placed)
         for waiting in self.queue.of(Rank.CONTROL):
             self._try(waiting, names, now, placed)
         for rank in (Rank.SESSION, Rank.BATCH):
@@ -165,6 +166,13 @@ class Gate:
             taken = self._try_overdue(entries, names, now, placed)
             self._try_in_order(entries, _without(names, taken), now, placed)
         return placed
+
+    def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
+        """Whether a resident's turn goes on waiting for certain: nothing has changed at its home, or that is full."""
+        session = waiting.session
+        if session.residency is not Residency.IN or session.home is None or len(waiting.candidates) < len(self.rooms):
+            return False
+        return session.home not in names or not self._openings.may_run(waiting, session.home)
 
     def _try_in_order(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -308,11 +316,13 @@ class Gate:
         self._bookings.lose(backend, now)
         self.counters["restarts"] += 1
 
+    def see_sleep(self, backend: str, *, is_asleep: bool) -> None:
+        """Whether a backend's last report says that it sleeps: it gets nothing until one says that it does not."""
+        self.rooms[backend].is_asleep = is_asleep
+
     def see_overload(self, backend: str, now: float) -> None:
         """A backend answered that it has no room: none is counted there until its next report says what is true."""
         self.rooms[backend].full_at = now
-        if self.settings.is_enforcing:
-            self._full_until = now + FULL_S
         self.counters["overloads"] += 1
 
     def next_event_at(self, now: float) -> float | None:
@@ -325,11 +335,8 @@ class Gate:
 
     # -- inside
 
-    def _open(self, names: Collection[str], now: float) -> Collection[str]:
-        """Those of these backends that have not just answered that they are full."""
-        if now < self._full_until:
-            names = [name for name in names if not self.rooms[name].is_full(now)]
-        return frozenset(names) if len(names) > 1 else names
+    def _is_open(self, name: str, now: float) -> bool:
+        return not self.settings.is_enforcing or not self.rooms[name].is_full(now)
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
@@ -356,7 +363,7 @@ class Gate:
         self, waiting: Waiting, home: str, names: Collection[str], now: float, placed: list[Placement]
     ) -> bool:
         """A turn of a session that is in, which may go nowhere but home; says whether it was placed."""
-        if home not in names or not self._openings.may_run(waiting, home):
+        if home not in names:
             return False
         took = self._fitting.fits_running(waiting, home, now)
         if took is None:
@@ -378,8 +385,7 @@ class Gate:
         return False
 
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        self._openings.forget(waiting.session.home)
-        self._openings.forget(took.backend)
+        self._openings.forget(took.backend, waiting.session.home)
         placed.append(self._bookings.place(waiting, admission, took, now))
 
 

@@ -105,6 +105,8 @@ class Lessons:
             room.ghost_misses += 1
             if placement.placed_at > room.restarted_at:
                 room.limit = limits.after_ghost_miss(room.limit, now)
+        elif expected > limits.GHOST_EXPECTED_TOKENS:
+            room.limit = limits.after_hit(room.limit)
 
     def note_turn(
         self,

@@ -67,10 +67,12 @@ class Openings:
         self._is_bounding = self._is_enforcing and looks > _FEW_LOOKS
         self._seen.clear()
 
-    def forget(self, name: str | None) -> None:
-        """Something is placed there, or leaves for elsewhere."""
-        if name is not None:
+    def forget(self, name: str, left: str | None = None) -> None:
+        """Something is placed at one backend, and leaves another."""
+        if self._seen:
             self._seen.pop(name, None)
+            if left is not None:
+                self._seen.pop(left, None)
 
     def of(self, name: str) -> Opening:
         """The opening of one backend."""
@@ -83,7 +85,12 @@ class Openings:
         """Those of a request's backends that are not certainly too full for it."""
         if len(names) > 1:
             return [name for name in waiting.candidates if name in names and self.may_fit(waiting, name)]
-        return [name for name in names if name in waiting.candidates and self.may_fit(waiting, name)]
+        # A lone newcomer at one backend is looked at closely at once; the bound pays where many wait.
+        return [
+            name
+            for name in names
+            if name in waiting.candidates and (name not in self._seen or self.may_fit(waiting, name))
+        ]
 
     def may_run(self, waiting: Waiting, name: str) -> bool:
         """Whether a resident's turn is not certainly too large for a backend."""

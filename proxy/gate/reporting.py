@@ -6,6 +6,7 @@ their sum, because a request is held by one of them and not by all.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum, unique
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -17,6 +18,16 @@ from proxy.gate.gate import Gate
 _SPREAD_SHARE: Final = 0.88
 """Of the sum over several ranks: .85 of each, over a limit that starts at .97."""
 _SHORT_USAGE_RATIO: Final = 0.9
+_UNSTEADY: Final = frozenset({Continuity.UNSURE, Continuity.ALTERNATING})
+
+
+@unique
+class EngineChange(StrEnum):
+    """What a report tells of an engine that whoever looks after it wants to know."""
+
+    RESTARTED = "restarted"
+    ASLEEP = "asleep"
+    AWAKE = "awake"
 
 
 class EngineWatch:
@@ -24,23 +35,26 @@ class EngineWatch:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._asleep: set[str] = set()
         self._tracks: dict[tuple[str, str], EngineTrack] = {}
         self.latest: dict[str, tuple[EngineReport, ...]] = {}
 
-    def take(self, backend: str, reports: Sequence[EngineReport], asked_at: float) -> None:
-        """One scrape of a backend, asked for at `asked_at` (monotonic seconds)."""
+    def take(self, backend: str, reports: Sequence[EngineReport], asked_at: float) -> EngineChange | None:
+        """One scrape of a backend, asked for at `asked_at` (monotonic seconds); says what has become of its engine."""
         if not reports:
-            return
+            return None
         self.latest[backend] = tuple(reports)
         deltas = [self._follow(backend, report, asked_at) for report in reports]
-        falls_asleep = any(report.is_asleep for report in reports) and backend not in self._asleep
-        (self._asleep.add if any(report.is_asleep for report in reports) else self._asleep.discard)(backend)
-        if falls_asleep or any(delta.continuity is Continuity.RESTARTED for delta in deltas):
+        change = self._change(backend, reports, deltas)
+        if change is not None:
+            # Waking is a beginning too: everybody is cold, and prompts come all at once.
             self._gate.see_restart(backend, asked_at)
         facts = reports[0].capacity
         pool = _pool([capacity_of(report.capacity) for report in reports])
-        self._gate.see_capacity(backend, pool, facts.max_num_batched_tokens, now=asked_at)
+        known = self._gate.rooms[backend].capacity
+        is_steady = not any(delta.continuity in _UNSTEADY for delta in deltas)
+        # Of several processes that answer in turn the smallest counts; following each of them would empty the ledger.
+        if is_steady or known is None or (pool is not None and pool.total_blocks < known.total_blocks):
+            self._gate.see_capacity(backend, pool, facts.max_num_batched_tokens, now=asked_at)
         self._gate.see_report(
             backend,
             asked_at,
@@ -49,6 +63,17 @@ class EngineWatch:
             is_short_of_memory=any(_is_short(report) for report in reports),
             prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
         )
+        return change
+
+    def _change(
+        self, backend: str, reports: Sequence[EngineReport], deltas: Sequence[ReportDelta]
+    ) -> EngineChange | None:
+        is_asleep, was_asleep = any(report.is_asleep for report in reports), self._gate.rooms[backend].is_asleep
+        self._gate.see_sleep(backend, is_asleep=is_asleep)
+        if is_asleep != was_asleep:
+            return EngineChange.ASLEEP if is_asleep else EngineChange.AWAKE
+        has_restarted = any(delta.continuity is Continuity.RESTARTED for delta in deltas)
+        return EngineChange.RESTARTED if has_restarted else None
 
     def _follow(self, backend: str, report: EngineReport, asked_at: float) -> ReportDelta:
         key = (backend, report.rank)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from proxy.core.turns import Rank
-from proxy.gate.engine_room import NEWCOMER_DECIDES_AFTER_S, RESIDENT_DECIDES_AFTER_S, EngineRoom
+from proxy.gate.engine_room import LONG_WAIT_S, EngineRoom
 from proxy.policy.queueing import HEAD_RESERVATION_S
 from proxy.state.wait_queue import WaitQueue
 
@@ -22,13 +22,12 @@ def next_by_time_alone(queue: WaitQueue, rooms: Iterable[EngineRoom], now: float
 
 
 def _of_waiting(queue: WaitQueue) -> Iterator[float]:
-    """A resident's patience with running answers, the prefill gate's with large prompts, the head reservation."""
+    """The prefill gate's patience with large prompts, the head reservation."""
     for rank in Rank:
         oldest = queue.oldest(rank)
         if oldest is None:
             continue
-        for after_s in RESIDENT_DECIDES_AFTER_S if rank is Rank.RESIDENT else NEWCOMER_DECIDES_AFTER_S:
-            yield oldest.arrived_at + after_s
+        yield oldest.arrived_at + LONG_WAIT_S
         yield oldest.stamp + HEAD_RESERVATION_S
 
 

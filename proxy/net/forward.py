@@ -79,7 +79,9 @@ class HttpForwarder:
                 if error.retry is not Retry.FRESH_CONNECTION:
                     raise
             except asyncio.CancelledError:
-                exchange.finish_with(relay.cut_short())
+                exchange.result = relay.cut_short()
+                if client.is_started or client.is_gone:
+                    exchange.finish_with(exchange.result)  # else whoever cancelled it still owes an answer
                 raise
             finally:
                 pool.release(connection)

@@ -185,6 +185,13 @@ class DataServer(web.Server):
             except Refusal as refusal:
                 exchange.finish(refusal.outcome, refusal.status, str(refusal))
                 self._refuse(request, client, refusal, exchange.request_id)
+            except asyncio.CancelledError:
+                if not client.is_gone and not client.is_started:
+                    # Not the client's doing: the proxy is stopping. It is told, so that it may ask another one.
+                    stopping = Refusal(Outcome.ABORTED, 503, "The proxy is stopping.", retry_after_s=1, close=True)
+                    exchange.finish(stopping.outcome, stopping.status, str(stopping))
+                    self._refuse(request, client, stopping, exchange.request_id)
+                raise
             except Exception as error:  # the outermost handler: a fault of ours is an answer too
                 _LOGGER.exception("a request failed")
                 exchange.finish(Outcome.INTERNAL_ERROR, 500, type(error).__name__)

@@ -14,6 +14,12 @@ GHOST_FLOOR: Final = 0.40
 PRESSURE_FLOOR: Final = 0.50
 _GHOST_CUT: Final = 0.95
 _PRESSURE_CUT: Final = 0.93
+_LOW: Final = 0.8
+_CREDIT_OF_HIT: Final = 0.01
+"""Of a miss that a hit makes up for while the limit is low. A busy fleet has a miss a minute from clients that change
+their prompts; each keeps the limit from growing for a minute, so that it would sit at its floor for ever. Not above
+that: where labels overstate the cache by 40 % there were 18 % more misses with it (16 agents, 243k tokens, ten seeds).
+"""
 _CUT_GAP_S: Final = 10.0
 """One overfull moment evicts several sessions; they are one mistake, not several."""
 _CLEAN_S: Final = 60.0
@@ -30,13 +36,18 @@ GHOST_RATIO: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where the limit stands and when it last moved; times are monotonic seconds."""
+    """Where the limit stands and when it last moved; times are monotonic seconds.
+
+    Attributes:
+        credit: misses that hits have made up for, one at most.
+    """
 
     theta: float = START
     cut_at: float = float("-inf")
     bad_at: float = float("-inf")
     grown_at: float = float("-inf")
     pressured_reports: int = 0
+    credit: float = 0.0
 
 
 def is_ghost_miss(expected_tokens: int, cached_tokens: int, block_tokens: int) -> bool:
@@ -48,8 +59,15 @@ def is_ghost_miss(expected_tokens: int, cached_tokens: int, block_tokens: int) -
     return expected_tokens > floor_tokens and cached_tokens < GHOST_RATIO * expected_tokens
 
 
+def after_hit(limit: Limit) -> Limit:
+    """A turn that we believed cached was."""
+    return limit if limit.credit >= 1.0 else replace(limit, credit=min(1.0, limit.credit + _CREDIT_OF_HIT))
+
+
 def after_ghost_miss(limit: Limit, now: float) -> Limit:
-    """Less: the engine holds less than we think."""
+    """Less: the engine holds less than we think. A low limit is not kept low by one miss among a hundred hits."""
+    if limit.theta < _LOW and limit.credit >= 1.0:
+        return replace(limit, credit=0.0)
     return _cut(replace(limit, bad_at=now), now, _GHOST_CUT, GHOST_FLOOR)
 
 

@@ -8,16 +8,11 @@ ledger alone; bounded by the sessions whose blocks fit on the backend.
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import NamedTuple
 
 from proxy.state.sessions import Residency, Session
 
-
-class Rest(NamedTuple):
-    """What lies there of one session: blocks of its own, and the head that it shares."""
-
-    blocks: float
-    head: int
+Rest = tuple[float, int]
+"""What lies there of one session: blocks of its own, and the head that it shares."""
 
 
 class IdleSessions:
@@ -26,6 +21,7 @@ class IdleSessions:
     Attributes:
         blocks: of all.
         residents: how many keep their place.
+        kept_by: by credential, how many of them and their blocks; asked at each turn's end, so it must cost no walk.
         over_blocks: of those whose lease is over.
         over_residents: how many of them still count as residents.
         changes: grows with each change, so that what was worked out from the list is known to be old.
@@ -37,6 +33,7 @@ class IdleSessions:
         self._returned: set[Session] = set()
         self.blocks = 0.0
         self.residents = 0
+        self.kept_by: dict[str, tuple[int, float]] = {}
         self.over_blocks = 0.0
         self.over_residents = 0
         self.changes = 0
@@ -49,7 +46,8 @@ class IdleSessions:
 
     def get(self, session: Session) -> Rest | None:
         """What lies there of a session."""
-        return self._kept.get(session) or self._over.get(session)
+        rest = self._kept.get(session)
+        return self._over.get(session) if rest is None else rest
 
     def is_over(self, session: Session) -> bool:
         """Whether its lease was seen to be over."""
@@ -58,8 +56,8 @@ class IdleSessions:
     def add(self, session: Session, rest: Rest) -> None:
         """A session begins to rest; it was not resting."""
         self._kept[session] = rest
-        self.blocks += rest.blocks
-        self.residents += session.residency is Residency.IN
+        self.blocks += rest[0]
+        self._count(session, rest[0], 1)
         self.changes += 1
 
     def remove(self, session: Session) -> Rest | None:
@@ -69,20 +67,20 @@ class IdleSessions:
             rest = self._over.pop(session, None)
             if rest is None:
                 return None
-            self.over_blocks = self.over_blocks - rest.blocks if self._over else 0.0
+            self.over_blocks = self.over_blocks - rest[0] if self._over else 0.0
             self.over_residents -= session.residency is Residency.IN
         # Sums of floats drift; nothing is exactly nothing.
-        self.blocks = self.blocks - rest.blocks if self else 0.0
-        self.residents -= session.residency is Residency.IN
+        self.blocks = self.blocks - rest[0] if self._over or self._kept else 0.0
+        self._count(session, rest[0], -1)
         self.changes += 1
         return rest
 
     def give_up_place(self, session: Session) -> None:
         """A session is resident no more; its blocks lie there until everything older is gone."""
-        is_resident = session.residency is Residency.IN
-        if session in self._kept or session in self._over:
-            self.residents -= is_resident
-            self.over_residents -= is_resident and session in self._over
+        rest = self.get(session)
+        if rest is not None:
+            self._count(session, rest[0], -1)
+            self.over_residents -= session.residency is Residency.IN and session in self._over
             self.changes += 1
         session.residency = Residency.OUT
 
@@ -98,7 +96,7 @@ class IdleSessions:
         """The lease of the first that was kept is over. It stays so: a lease is not given twice for one rest."""
         session, rest = self._kept.popitem(last=False)
         self._over[session] = rest
-        self.over_blocks += rest.blocks
+        self.over_blocks += rest[0]
         self.over_residents += session.residency is Residency.IN
         return rest
 
@@ -117,6 +115,17 @@ class IdleSessions:
             self._returned.difference_update(gone)
             self.changes += 1
         return len(self._returned) > (but in self._returned)
+
+    def _count(self, session: Session, blocks: float, sign: int) -> None:
+        if session.residency is not Residency.IN:
+            return
+        self.residents += sign
+        key = session.key.credential
+        number, held = self.kept_by.get(key, (0, 0.0))
+        if number + sign:
+            self.kept_by[key] = number + sign, held + sign * blocks
+        else:
+            del self.kept_by[key]
 
     def __repr__(self) -> str:
         return f"<IdleSessions {self.blocks:.0f} blocks of {len(self)}, {len(self._over)} over>"

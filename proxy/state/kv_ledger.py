@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
-from proxy.state.idle_sessions import IdleSessions, Rest
+from proxy.state.idle_sessions import IdleSessions
 from proxy.state.sessions import Residency, Session
 
 _FOREIGN_WEIGHT: Final = 0.3
@@ -72,6 +72,7 @@ class KvLedger:
         self.head_changes = 0
         self._running_head_blocks = 0.0
         self._over_head_blocks = 0.0
+        self._knows_foreign = False
         self._uncached: dict[int, Hold] = {}
         self._heads: dict[int, _Head] = {}
 
@@ -238,23 +239,25 @@ class KvLedger:
         self.evict(session)
         if head:
             self._use_head(head, head_tokens)
-        self.idle.add(session, Rest(blocks, head))
+        self.idle.add(session, (blocks, head))
 
     def evict(self, session: Session) -> float:
         """A session's idle blocks are gone, or in use again; says how many they were."""
-        was_over = self.idle.is_over(session)
-        rest = self.idle.remove(session)
+        idle = self.idle
+        rest = idle.get(session)
         if rest is None:
             return 0.0
-        if rest.head:
-            self._leave_head(rest.head, was_over=was_over)
-        return rest.blocks
+        blocks, head = rest
+        if head:
+            self._leave_head(head, was_over=idle.is_over(session))
+        idle.remove(session)
+        return blocks
 
     def let_go(self) -> None:
         """The lease of the longest idle session that was kept is over."""
-        rest = self.idle.let_go()
-        if rest.head:
-            known = self._heads[rest.head]
+        _, head = self.idle.let_go()
+        if head:
+            known = self._heads[head]
             known.over += 1
             self._over_head_blocks += known.blocks if known.is_over else 0.0
 
@@ -269,23 +272,30 @@ class KvLedger:
         if but is not None and self.idle.is_over(but):
             rest = self.idle.get(but)
             assert rest is not None
-            known = self._heads.get(rest.head)
-            blocks -= rest.blocks + (known.blocks if known is not None and known.is_over else 0.0)
+            known = self._heads.get(rest[1])
+            blocks -= rest[0] + (known.blocks if known is not None and known.is_over else 0.0)
             blocks -= growth_each if but.residency is Residency.IN else 0.0
         return blocks
 
     def idle_of(self, session: Session) -> float:
         """What of a session still lies there unused."""
         rest = self.idle.get(session)
-        return rest.blocks if rest is not None else 0.0
+        return rest[0] if rest is not None else 0.0
 
     def longest_idle_first(self) -> Iterator[tuple[Session, float]]:
         """Idle sessions in the order in which the engine's LRU gives their blocks away."""
-        return ((session, rest.blocks) for session, rest in self.idle)
+        return ((session, blocks) for session, (blocks, _) in self.idle)
 
     def see_foreign(self, seen_blocks: float) -> None:
         """The engine's usage gauge showed so many blocks beyond our own."""
-        self.foreign_blocks += _FOREIGN_WEIGHT * (max(0.0, seen_blocks) - self.foreign_blocks)
+        # The first word counts in full: a proxy that has just started may stand before an engine that others fill.
+        weight = _FOREIGN_WEIGHT if self._knows_foreign else 1.0
+        self._knows_foreign = True
+        self.foreign_blocks += weight * (max(0.0, seen_blocks) - self.foreign_blocks)
+
+    def forget_foreign(self) -> None:
+        """Nobody knows any more what others hold."""
+        self.foreign_blocks, self._knows_foreign = 0.0, False
 
     def forget_residents(self) -> list[Session]:
         """Nothing is cached there any more (restart, reset): whose blocks lay there."""

@@ -31,6 +31,7 @@ class Waiting:
         is_side: a side call (a title, a quota check) under its session's id, but not of its thread of turns.
         has_ticket: it came back for the place that an earlier refusal left it.
         would_wait: it passed although there was no room (shadow mode).
+        is_hopeless: no engine could hold it; it goes there for the engine's own error.
     """
 
     id: int
@@ -49,6 +50,7 @@ class Waiting:
     would_wait: bool = False
     is_side: bool = False
     has_ticket: bool = False
+    is_hopeless: bool = False
 
 
 class WaitQueue:

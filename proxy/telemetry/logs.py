@@ -6,6 +6,7 @@ prompt or a key.
 
 import logging
 import os
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -46,6 +47,8 @@ class EventLog:
         self._writer = writer
         self._render = render
         self._threshold = threshold
+        self._second = 0
+        self._second_text = ""
         self._library_handler = _LibraryHandler(self)
         logging.getLogger().addHandler(self._library_handler)
 
@@ -65,11 +68,35 @@ class EventLog:
             level: how bad it is.
             fields: plain values. None is left out; text is cut at 200 characters and what cannot be printed is escaped.
         """
+        self._write(event, level, fields, _printable_fields)
+
+    def plain_event(self, event: str, level: LogLevel, fields: dict[str, Any]) -> None:
+        """Write one line of values that were made or checked here, for what is written once a request.
+
+        Args:
+            event: `noun.verb`, a constant.
+            level: how bad it is.
+            fields: short printable text, numbers, booleans; written as they are. None is left out.
+        """
+        self._write(event, level, fields, _known_fields)
+
+    def _write(
+        self, event: str, level: LogLevel, fields: dict[str, Any], clean: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> None:
         try:
             if _LEVELS[level] >= self._threshold:
-                self._writer.put(self._render(_line(event, level, fields)) + b"\n")
+                line = {"timestamp": self._timestamp(), "level": level, "event": event, **clean(fields)}
+                self._writer.put(self._render(line) + b"\n")
         except Exception:  # noqa: BLE001 - no request may fail because its log line could not be made
             self._writer.drop()
+
+    def _timestamp(self) -> str:
+        now = time.time()  # noqa: TID251 - the one place for it
+        second = int(now)
+        if second != self._second:  # the date is put together once a second
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second_text}.{int((now - second) * 1e6):06d}Z"
 
     def close(self) -> bool:
         """Write what waits, for at most two seconds; says whether everything was written."""
@@ -116,20 +143,21 @@ class _LibraryHandler(logging.Handler):
         self._log.event("library.warned", level="error" if record.levelno >= logging.ERROR else "warning", **fields)
 
 
-def _line(event: str, level: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fixed fields first, then the others, each of them safe to print."""
-    line = {"timestamp": datetime.now(UTC).isoformat()[:-6] + "Z", "level": level, "event": event}
-    for name, value in fields.items():
-        if type(value) in _SAFE_KINDS:  # half of the fields of every line; a call for each of them costs more
-            if value is not None:
-                line[name] = value
-        else:
-            line[name] = _text(value, MAX_TRACE_CHARS) if name == "trace" else _printable(value)
-    return line
+def _known_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _printable(value: Any) -> Any:
-    kind = type(value)  # compared before isinstance: this runs for every field of every line
+def _printable_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _text(value, MAX_TRACE_CHARS) if name == "trace" else printable(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
+def printable(value: Any) -> Any:
+    """A value that is safe to print: text cut at 200 characters and escaped, odd kinds as their repr, escaped too."""
+    kind = type(value)  # compared before isinstance: the common kinds first
     if kind is str:
         return value if len(value) <= MAX_VALUE_CHARS and value.isprintable() else _text(value)
     if kind in _SAFE_KINDS:
@@ -137,7 +165,7 @@ def _printable(value: Any) -> Any:
     if kind is int:
         return value if -(2**63) <= value < 2**63 else "a number beyond 64 bits"
     if isinstance(value, Mapping):
-        return {_text(str(key)): _printable(item) for key, item in islice(value.items(), MAX_ITEMS)}
+        return {_text(str(key)): printable(item) for key, item in islice(value.items(), MAX_ITEMS)}
     return _text(str(value) if isinstance(value, str) else repr(value))
 
 

@@ -1,6 +1,7 @@
 """Starts the programs that a run needs, each in a process group of its own, and ends exactly those."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Final, Self
 
 from tests.conformance.wire import eventually, is_answering
 
+_PORTS: Final = (15_000, 32_000)
 ROOT: Final = Path(__file__).resolve().parents[2]
 _SOFTLY_S: Final = 10.0
 _TAIL_LINES: Final = 15
@@ -27,11 +29,16 @@ def say(text: str) -> None:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nobody listens on right now.
+
+    It is below those that the kernel gives out by itself: an engine binds it some ten seconds later, and until then any
+    connection or test server of the machine might be given it.
+    """
+    while True:
+        port = random.randrange(*_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def clean_up_on_sigterm() -> None:
@@ -87,6 +94,10 @@ class Programs:
     def log(self, name: str) -> Path:
         """Where a program's output goes."""
         return self.logs / f"{name}.log"
+
+    def latest(self, name: str) -> subprocess.Popen[bytes]:
+        """The program that was last started under a name."""
+        return next(process for started, process in reversed(self._running) if started == name)
 
     def start(
         self,

@@ -3,7 +3,7 @@ import pytest
 from proxy.core.capacity import CapacityWarning, KvCapacity
 from proxy.core.reports import CapacityFacts
 from proxy.engines import parse_page
-from proxy.engines.capacity import capacity_of
+from proxy.engines.capacity import capacity_of, capacity_of_tokens
 from tests.engines.pages import page
 
 
@@ -132,6 +132,14 @@ def test_blocks_follow_from_tokens_where_only_those_are_known():
 def test_too_little_said_is_no_capacity(facts):
     """Unknown is not unlimited."""
     assert capacity_of(facts) is None
+
+
+def test_a_size_that_somebody_states_is_one_of_usual_blocks():
+    """Approximate: nobody states what a request holds besides."""
+    capacity = capacity_of_tokens(100_000)
+
+    assert (capacity.total_tokens, capacity.block_tokens, capacity.is_approximate) == (100_000, 16, True)
+    assert capacity_of_tokens(1).total_blocks == 1
 
 
 def test_a_request_holds_whole_blocks_and_never_none():

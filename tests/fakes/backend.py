@@ -68,6 +68,7 @@ class ScriptedBackend:
     closed_early: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the proxy closed a connection while the script was waiting in `until_closed`."""
 
+    _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -79,7 +80,9 @@ class ScriptedBackend:
         self._writers.add(writer)
 
     async def stop(self) -> None:
-        """Cut every connection off and end their scripts."""
+        """Crash: nobody listens any more, every connection is cut off and its script ended."""
+        if self._server is not None:
+            self._server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -125,12 +128,11 @@ async def _read_request(reader: asyncio.StreamReader, number: int) -> SeenReques
 async def scripted_backend(script: Script, *, metrics_page: str | None = "") -> AsyncIterator[ScriptedBackend]:
     """Listen on a free port of 127.0.0.1 for the length of the block."""
     backend = ScriptedBackend(script, metrics_page=metrics_page)
-    server = await asyncio.start_server(backend.accept, "127.0.0.1", 0, backlog=1024)
+    server = backend._server = await asyncio.start_server(backend.accept, "127.0.0.1", 0, backlog=1024)
     backend.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield backend
     finally:
-        server.close()
         await backend.stop()
 
 

@@ -180,6 +180,11 @@ class AnyTraffic(RuleBasedStateMachine):
             assert ledger.uncached_tokens == sum(hold.uncached_tokens for hold in ledger.holds.values())
             residents = sum(session.residency is Residency.IN for session, _ in idle)
             assert ledger.resident_sessions == len(ledger.holds) + residents
+            kept = Counter(s.key.credential for s, _ in idle if s.residency is Residency.IN)
+            assert kept == {key: number for key, (number, _) in ledger.idle.kept_by.items()}
+            for key, (_, blocks) in ledger.idle.kept_by.items():
+                mine = (held for s, held in idle if s.residency is Residency.IN and s.key.credential == key)
+                assert blocks == pytest.approx(sum(mine), abs=1e-6)
             if not ledger.holds and not idle:
                 assert (0, 0, 0) == (ledger.pinned_blocks, ledger.idle_blocks, ledger.head_blocks)
             assert self.stage.room(name).control_blocks >= -1e-6

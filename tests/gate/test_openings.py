@@ -80,7 +80,7 @@ def test_it_is_looked_at_again_where_something_was_placed():
     before = openings.of("a")
     stage.ask("two", 20)
 
-    openings.forget(None)
+    openings.forget("b", None)
     assert openings.of("a") is before
     openings.forget("a")
     assert openings.of("a").session_blocks < before.session_blocks

@@ -14,22 +14,6 @@ def test_with_nobody_waiting_there_is_no_need_to_look():
     assert stage.gate.next_event_at(stage.now) is None
 
 
-def test_a_residents_patience_ends_by_itself():
-    """After three seconds it pushes out an idle one whose lease runs; no report and no turn's end is needed."""
-    stage = Stage()
-    stage.rest("one", 30)
-    stage.rest("idle", 30)
-    stage.enter("busy", 20)
-    back = stage.arrive("one", 55)
-    assert stage.pump() == []
-
-    at = stage.gate.next_event_at(stage.now) or 0.0
-
-    assert at == pytest.approx(back.arrived_at + 3)
-    stage.now = at + SLACK_S
-    assert stage.pump() == ["one"]
-
-
 def test_a_prompt_that_tells_no_first_token_is_computed_after_its_time():
     """Half a second, and half as long again as it should take at 3,000 tokens a second."""
     stage = Stage(blocks=400, batch=8_192)

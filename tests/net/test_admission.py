@@ -58,12 +58,12 @@ class Engine:
 
 
 @asynccontextmanager
-async def admitting(script, *, metrics_page=None, **sections):
-    """A proxy that admits, before one engine."""
+async def admitting(script, *, metrics_page=None, settings=None, **sections):
+    """A proxy that admits, before one engine; `settings` are those of the backend."""
     async with AsyncExitStack() as stack:
         shown = page() if metrics_page is None else metrics_page
         backend = await stack.enter_async_context(scripted_backend(script, metrics_page=shown))
-        listed = [{"url": backend.url, "name": "b0"}]
+        listed = [{"url": backend.url, "name": "b0", **(settings or {})}]
         config = TidegateConfig.model_validate({"listen": {"port": 0}, "backends": listed, **sections})
         stream = io.StringIO()
         log = configure("json", "debug", stream)

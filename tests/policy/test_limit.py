@@ -1,11 +1,12 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy import limit as limits
-from proxy.policy.limit import Limit, after_ghost_miss, after_report, effective, is_ghost_miss
+from proxy.policy.limit import Limit, after_ghost_miss, after_hit, after_report, effective, is_ghost_miss
 
 
 def reported(limit, now, *, preemptions=0, is_short=False, has_waiting=True):
@@ -39,6 +40,27 @@ def test_one_overfull_moment_is_one_mistake():
     assert once.theta == pytest.approx(0.95 * limits.START)
     assert twice.theta == once.theta
     assert later.theta == pytest.approx(0.95 * once.theta)
+
+
+def test_a_miss_among_many_hits_is_none():
+    """While the limit is low; the next one counts again, and what was saved up is never more than one."""
+    limit = Limit(theta=0.6)
+    for _ in range(500):
+        limit = after_hit(limit)
+    spared = after_ghost_miss(limit, 100.0)
+
+    assert (spared.theta, spared.bad_at) == (0.6, limit.bad_at)
+    assert after_ghost_miss(spared, 101.0).theta < 0.6
+    assert after_ghost_miss(replace(limit, theta=limits.START), 100.0).theta < limits.START
+
+
+def test_a_few_hits_make_up_for_nothing():
+    """Two misses in a hundred are too many."""
+    limit = Limit(theta=0.6)
+    for _ in range(50):
+        limit = after_hit(limit)
+
+    assert after_ghost_miss(limit, 100.0).theta < 0.6
 
 
 def test_a_preemption_cuts_at_once():

@@ -1,5 +1,5 @@
 from proxy.core.turns import SessionKey
-from proxy.state.idle_sessions import IdleSessions, Rest
+from proxy.state.idle_sessions import IdleSessions
 from proxy.state.sessions import Residency, Session
 
 
@@ -8,7 +8,7 @@ def resting(*names):
     idle = IdleSessions()
     sessions = [Session(SessionKey("", name), Residency.IN) for name in names]
     for session in sessions:
-        idle.add(session, Rest(10.0, 0))
+        idle.add(session, (10.0, 0))
     return idle, sessions
 
 
@@ -34,7 +34,7 @@ def test_who_leaves_leaves_nothing_behind():
     idle, (a, b) = resting("a", "b")
     idle.let_go()
 
-    assert idle.remove(b) == Rest(10.0, 0)
+    assert idle.remove(b) == (10.0, 0)
     assert idle.remove(b) is None
     assert (idle.blocks, idle.over_blocks, idle.residents) == (10, 10, 1)
     idle.remove(a)
@@ -54,6 +54,25 @@ def test_a_place_that_is_given_up_is_no_residents_any_more():
 
     assert (idle.residents, idle.blocks) == (0, 20)
     assert a.residency is b.residency is Residency.OUT
+
+
+def test_what_each_key_keeps_is_known_without_a_walk():
+    """Places that were given up are nobody's, and a key that keeps none is forgotten."""
+    idle = IdleSessions()
+    a, b, c = (Session(SessionKey(key, "s"), Residency.IN) for key in "xyz")
+    for session in (a, b, c):
+        idle.add(session, (10.0, 0))
+    idle.add(other := Session(SessionKey("x", "t"), Residency.IN), (5.0, 0))
+    idle.let_go()
+    idle.give_up_place(b)
+    idle.remove(b)
+    idle.remove(c)
+    assert idle.kept_by == {"x": (2, 15.0)}
+
+    idle.remove(a)
+    idle.remove(other)
+
+    assert idle.kept_by == {}
 
 
 def test_who_came_back_is_kept_while_its_turn_waits():

@@ -119,14 +119,27 @@ def test_a_head_is_booked_anew_when_its_size_is_known_better():
 
 
 def test_foreign_load_is_smoothed_and_never_negative():
-    """One sample of the gauge is off by four in a hundred."""
+    """One sample of the gauge is off by four in a hundred; the first one is all that is known."""
     ledger = ledger_of()
     ledger.see_foreign(10.0)
-    assert ledger.foreign_blocks == pytest.approx(3.0)
-    for _ in range(50):
-        ledger.see_foreign(-100.0)
+    assert ledger.foreign_blocks == 10.0
+    ledger.see_foreign(0.0)
+    assert ledger.foreign_blocks == pytest.approx(7.0)
+    for _ in range(40):
+        ledger.see_foreign(-20.0)
+    assert ledger.foreign_blocks == pytest.approx(0.0, abs=0.01)
 
-    assert 0 <= ledger.foreign_blocks < 0.01
+
+def test_foreign_load_that_was_forgotten_is_seen_anew():
+    """After a silence the first word counts in full again."""
+    ledger = ledger_of()
+    ledger.see_foreign(10.0)
+    ledger.forget_foreign()
+    assert ledger.foreign_blocks == 0.0
+
+    ledger.see_foreign(40.0)
+
+    assert ledger.foreign_blocks == 40.0
 
 
 def test_residents_are_counted_and_forgotten():
