@@ -292,6 +292,7 @@ def _waiting_room(
             max_hold_s=config.queue.max_hold_s,
             target_wait_s=config.admission.target_wait_s,
             report_interval_s=_SCRAPING.interval_s,
+            guards_knee=config.admission.knee_guard,
             max_waiting=config.queue.max_waiting,
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
@@ -311,10 +312,18 @@ def _scraper(
     """Reads the engines' reports for the gate. The first good one of a backend says in the log what admission found."""
     watch = EngineWatch(waiting_room.gate)
     told: set[str] = set()
+    caps: dict[str, int | None] = {}
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
         watch.take(name, reports, asked_at)
         waiting_room.pump((name,))
+        cap = waiting_room.gate.rooms[name].knee.cap
+        if cap != caps.get(name):
+            caps[name] = cap
+            if cap is None:
+                log.event("backend.turn_cap_lifted", backend=name)
+            else:
+                log.event("backend.turn_cap", backend=name, turns=cap)
         capacity = waiting_room.gate.rooms[name].capacity
         if name not in told and reports:
             told.add(name)

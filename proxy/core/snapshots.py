@@ -20,6 +20,7 @@ class KvSnapshot:
         headroom_tokens: what a new session could take; below zero when more is held than the limit allows.
         prefill_tokens: of prompts in flight, what the engine still has to compute.
         admission_ratio: share of the capacity that may be filled now.
+        turn_cap: the most turns at once, because the engine was seen to be slower with more; None while none is known.
     """
 
     capacity_tokens: int
@@ -33,6 +34,7 @@ class KvSnapshot:
     admission_ratio: float
     running_turns: int
     idle_sessions: int
+    turn_cap: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 (A) what running turns hold, with what their answers may still add, fits: else the engine queues and preempts.
 (B) that and the idle sessions that will come back fit together: else each returning turn finds its prefix evicted.
+Where it is asked for, the engine's own knee (D) bounds how many run besides, whatever they hold.
 A turn of a resident session needs (A) only, and after a moment it may push out anybody; a new session needs (B), and
-may push out only those whose lease is over. Called by the gate alone; nothing in here waits.
+may push out only those whose lease is over. Called by the gate alone, and by what reads the engine's reports for it;
+nothing in here waits.
 """
 
 from collections.abc import Iterable
@@ -12,6 +14,7 @@ from typing import Final
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import OutputStats, StopReason
+from proxy.gate.knee_guard import KneeGuard
 from proxy.policy import limit as limits
 from proxy.policy import sizing
 from proxy.state.calibration import PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
@@ -54,6 +57,7 @@ class EngineRoom:
         gaps: how long sessions stay away, learned over all backends.
         odds: whether they come back at all.
         report_interval_s: between two reports of the engine when all is well.
+        guards_knee: whether turns are capped where more of them would be slower.
 
     Attributes:
         ledger: who holds what.
@@ -62,9 +66,12 @@ class EngineRoom:
         release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
+        knee: how many turns may run, whatever they hold.
     """
 
-    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
+    def __init__(
+        self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0, *, guards_knee: bool = False
+    ) -> None:
         self.gaps = gaps
         self.odds = odds
         self.report_interval_s = report_interval_s
@@ -72,6 +79,7 @@ class EngineRoom:
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
         self.release = ReleaseRate()
+        self.knee = KneeGuard(self.ledger, self.prefill, is_on=guards_knee)
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
         self.report_at: float | None = None
@@ -171,7 +179,7 @@ class EngineRoom:
         head: int = 0,
         waited_s: float = 0.0,
     ) -> bool:
-        """Whether a turn of a resident session may start: (A) and the prefill gate. Makes room if it has to.
+        """Whether a turn of a resident session may start: (A), (D) and the prefill gate. Makes room if it has to.
 
         Args:
             session: whose turn it is.
@@ -188,7 +196,9 @@ class EngineRoom:
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
         pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
-        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
+        if ledger.holds and (
+            pinned > limit or not self.knee.has_room or not self._has_prefill_room(uncached_tokens, now, waited_s)
+        ):
             return False
         over = pinned + ledger.head_blocks - heads + ledger.idle_blocks - ledger.idle_of(session) - limit
         is_patient = ledger.holds and waited_s < _PATIENCE_S
@@ -209,7 +219,7 @@ class EngineRoom:
         waited_s: float = 0.0,
         slack: float = 0.0,
     ) -> bool:
-        """Whether a session may become resident: (B) and the prefill gate. Takes back leases that are over, or none.
+        """Whether a session may become resident: (B), (D) and the prefill gate. Takes back leases that are over.
 
         Args:
             session: whose turn it is; what of it still lies there is not needed twice.
@@ -233,7 +243,9 @@ class EngineRoom:
             # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
             self._give_away(over, session)
             return True
-        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
+        if ledger.holds and (
+            pinned > limit or not self.knee.has_room or not self._has_prefill_room(uncached_tokens, now, waited_s)
+        ):
             return False
         # Who stays needs room to grow until it comes back; who goes needs none.
         growth_each = self.turn_growth_blocks()
@@ -257,6 +269,7 @@ class EngineRoom:
     def forget_residents(self, now: float) -> None:
         """The engine lost its cache: nobody is resident there any more."""
         self.restarted_at = now
+        self.knee.forget()
         for session in self.ledger.forget_residents():
             session.residency = Residency.OUT
 

@@ -26,6 +26,7 @@ def backend(**changes: Any) -> BackendSnapshot:
             admission_ratio=0.97,
             running_turns=2,
             idle_sessions=4,
+            turn_cap=9,
         ),
         engine=EngineSnapshot(
             running_requests=3,
