@@ -20,6 +20,8 @@ class KvSnapshot:
         headroom_tokens: what a new session could take; below zero when more is held than the limit allows.
         prefill_tokens: of prompts in flight, what the engine still has to compute.
         admission_ratio: share of the capacity that may be filled now.
+        external_ratio: of prompt tokens that the engine had not cached, the share brought in from outside; None while
+            that is not known.
         turn_cap: the most turns at once, because the engine was seen to be slower with more; None while none is known.
     """
 
@@ -34,6 +36,7 @@ class KvSnapshot:
     admission_ratio: float
     running_turns: int
     idle_sessions: int
+    external_ratio: float | None = None
     turn_cap: int | None = None
 
 

@@ -17,7 +17,7 @@ from proxy.core.turns import OutputStats, StopReason
 from proxy.gate.knee_guard import KneeGuard
 from proxy.policy import limit as limits
 from proxy.policy import sizing
-from proxy.state.calibration import PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import ExternalShare, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, Session
 
@@ -63,6 +63,7 @@ class EngineRoom:
         ledger: who holds what.
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
+        external: how much of what is not in the engine's cache is brought in from outside.
         release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
@@ -79,6 +80,7 @@ class EngineRoom:
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
         self.release = ReleaseRate()
+        self.external = ExternalShare()
         self.knee = KneeGuard(self.ledger, self.prefill, is_on=guards_knee)
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
@@ -270,6 +272,7 @@ class EngineRoom:
         """The engine lost its cache: nobody is resident there any more."""
         self.restarted_at = now
         self.knee.forget()
+        self.external = ExternalShare()  # what offload kept goes with the process
         for session in self.ledger.forget_residents():
             session.residency = Residency.OUT
 
@@ -317,6 +320,8 @@ class EngineRoom:
 
     def _allowed_prefill(self, now: float) -> float:
         allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
+        # Nobody knows which prompts lie outside, so all count for less instead of those tokens for half.
+        allowed /= sizing.miss_cost(self.external.ratio)
         return allowed / 2 if now - self.restarted_at < _SLOW_START_S else allowed
 
     def _lease_s(self, session: Session) -> float:
@@ -327,7 +332,8 @@ class EngineRoom:
         # Who has been here once and does not name its sessions may be anybody: it gets what an ended task gets.
         is_stranger = session.turns == 1 and not session.is_named
         stop = StopReason.END_TURN if is_stranger else session.last_stop
-        return sizing.lease_s(stop, capacity.total_tokens, self.prefill.tokens_per_s, self.gaps.usual_s(stop))
+        refill_tokens_per_s = sizing.refill_tokens_per_s(self.prefill.tokens_per_s, self.external.ratio)
+        return sizing.lease_s(stop, capacity.total_tokens, refill_tokens_per_s, self.gaps.usual_s(stop))
 
     def _is_lease_over(self, session: Session, now: float) -> bool:
         # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.

@@ -50,7 +50,10 @@ class EngineWatch:
             is_short_of_memory=any(_is_short(report) for report in reports),
             prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
         )
-        self._gate.rooms[backend].knee.see_speed(
+        room = self._gate.rooms[backend]
+        for delta in deltas:
+            room.external.on_report(delta.fetched_tokens, delta.computed_tokens)
+        room.knee.see_speed(
             asked_at,
             running=_total([report.running for report in reports]),
             tokens_per_s=_total([delta.generation_tokens_per_s for delta in deltas]),

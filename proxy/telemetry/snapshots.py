@@ -79,6 +79,7 @@ def _kv(room: EngineRoom, now: float) -> KvSnapshot | None:
         admission_ratio=room.limit_blocks(now) / capacity.total_blocks,
         running_turns=running_turns,
         idle_sessions=ledger.resident_sessions - running_turns,
+        external_ratio=room.external.ratio,
         turn_cap=room.knee.cap,
     )
 

@@ -26,6 +26,7 @@ def backend(**changes: Any) -> BackendSnapshot:
             admission_ratio=0.97,
             running_turns=2,
             idle_sessions=4,
+            external_ratio=0.25,
             turn_cap=9,
         ),
         engine=EngineSnapshot(
