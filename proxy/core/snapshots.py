@@ -46,6 +46,7 @@ class EngineSnapshot:
 
     Attributes:
         kv_usage_ratio: share of blocks that running requests hold; warm prefixes that nobody uses count as free.
+        drafts: speculations made, each of some draft tokens.
         draft_accept_ratio: accepted of proposed draft tokens, since the engine's start.
         tokens_per_draft: mean accepted length, the token that comes anyway included.
     """
@@ -54,6 +55,7 @@ class EngineSnapshot:
     waiting_requests: int | None = None
     kv_usage_ratio: float | None = None
     preemptions: int | None = None
+    drafts: int | None = None
     draft_tokens: int | None = None
     accepted_draft_tokens: int | None = None
     draft_accept_ratio: float | None = None

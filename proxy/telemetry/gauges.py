@@ -45,6 +45,7 @@ _BY_BACKEND: Final[tuple[tuple[str, str, _Read], ...]] = (
 _COUNTED: Final[tuple[tuple[str, str, _Read], ...]] = (
     ("prefix_ghost_misses", "Turns that were believed cached and came back cold.", lambda it: it.ghost_misses),
     ("backend_preemptions", "Requests that the engine put back.", _engine(lambda it: it.preemptions)),
+    ("backend_drafts", "Speculations made.", _engine(lambda it: it.drafts)),
     ("backend_draft_tokens", "Draft tokens proposed.", _engine(lambda it: it.draft_tokens)),
     ("backend_accepted_draft_tokens", "Draft tokens accepted.", _engine(lambda it: it.accepted_draft_tokens)),
 )

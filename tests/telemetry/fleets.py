@@ -34,6 +34,7 @@ def backend(**changes: Any) -> BackendSnapshot:
             waiting_requests=1,
             kv_usage_ratio=0.43,
             preemptions=7,
+            drafts=100,
             draft_tokens=300,
             accepted_draft_tokens=210,
             draft_accept_ratio=0.7,
