@@ -298,6 +298,7 @@ def _waiting_room(
             max_hold_s=config.queue.max_hold_s,
             target_wait_s=config.admission.target_wait_s,
             report_interval_s=_SCRAPING.interval_s,
+            guards_knee=config.admission.knee_guard,
             max_waiting=config.queue.max_waiting,
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
@@ -324,7 +325,8 @@ def _scraper(
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
         change = watch.take(name, reports, asked_at)
         waiting_room.pump((name,))
-        report_log.came(name, waiting_room.gate.rooms[name].capacity, change, asked_at)
+        room = waiting_room.gate.rooms[name]
+        report_log.came(name, room.capacity, change, asked_at, turn_cap=room.knee.cap)
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
         waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen

@@ -194,6 +194,11 @@ class AdmissionConfig(SectionConfig):
         "The wait of a session to aim for when more want in than fit: residents make way after their share of it.",
         "Shorter is fairer and slower, since every change of places costs computing a whole prompt.",
     )
+    knee_guard: bool = setting(
+        False,
+        "Learns how fast each engine writes by how many requests it runs, and holds turns back where more are slower.",
+        "Worth a try with speculative decoding; it looks again every ten minutes, and some turns are slower meanwhile.",
+    )
 
 
 class QueueConfig(SectionConfig):

@@ -137,7 +137,9 @@ class ReportDelta:
         preemptions: how many, not a rate.
         prefix_hit_ratio: found of asked prompt tokens, in the engine's own cache.
         external_hit_ratio: found of asked tokens, outside.
-        computed_tokens_per_s: prompt tokens that were really prefilled; a prompt counts when its last token is.
+        computed_tokens: prompt tokens that were really prefilled; a prompt counts when its last token is.
+        fetched_tokens: prompt tokens that were brought in from outside instead (LMCache, offload, another instance).
+        computed_tokens_per_s: the former, by the interval.
         prefill_tokens_per_s: the speed at which they were, at least; idle time is no part of it.
         has_progressed: whether any token was made or any step done; None when no such counter is known.
     """
@@ -151,6 +153,8 @@ class ReportDelta:
     external_hits_tokens: int | None = None
     external_hit_ratio: float | None = None
     prompt_tokens_per_s: float | None = None
+    computed_tokens: int | None = None
+    fetched_tokens: int | None = None
     computed_tokens_per_s: float | None = None
     prefill_tokens_per_s: float | None = None
     generation_tokens_per_s: float | None = None

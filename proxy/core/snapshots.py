@@ -20,6 +20,9 @@ class KvSnapshot:
         headroom_tokens: what a new session could take; below zero when more is held than the limit allows.
         prefill_tokens: of prompts in flight, what the engine still has to compute.
         admission_ratio: share of the capacity that may be filled now.
+        external_ratio: of prompt tokens that the engine had not cached, the share brought in from outside; None while
+            that is not known.
+        turn_cap: the most turns at once, because the engine was seen to be slower with more; None while none is known.
     """
 
     capacity_tokens: int
@@ -33,6 +36,8 @@ class KvSnapshot:
     admission_ratio: float
     running_turns: int
     idle_sessions: int
+    external_ratio: float | None = None
+    turn_cap: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,7 @@ class EngineSnapshot:
 
     Attributes:
         kv_usage_ratio: share of blocks that running requests hold; warm prefixes that nobody uses count as free.
+        drafts: speculations made, each of some draft tokens.
         draft_accept_ratio: accepted of proposed draft tokens, since the engine's start.
         tokens_per_draft: mean accepted length, the token that comes anyway included.
     """
@@ -49,6 +55,7 @@ class EngineSnapshot:
     waiting_requests: int | None = None
     kv_usage_ratio: float | None = None
     preemptions: int | None = None
+    drafts: int | None = None
     draft_tokens: int | None = None
     accepted_draft_tokens: int | None = None
     draft_accept_ratio: float | None = None

@@ -97,6 +97,7 @@ def _delta(before: EngineCounters, after: EngineCounters, interval_s: float) -> 
     grown = {name: _grown(before, after, name) for name in _GROWING}
     queries, hits = grown["prefix_queries_tokens"], grown["prefix_hits_tokens"]
     drafts, accepted = grown["drafts"], grown["accepted_draft_tokens"]
+    computed = _by_source(before, after, "local_compute")
     pulse = [count for count in (grown["iterations"], grown["generation_tokens"]) if count is not None]
     return ReportDelta(
         continuity=Continuity.CONTINUED,
@@ -108,7 +109,9 @@ def _delta(before: EngineCounters, after: EngineCounters, interval_s: float) -> 
         external_hits_tokens=grown["external_hits_tokens"],
         external_hit_ratio=ratio(grown["external_hits_tokens"], grown["external_queries_tokens"]),
         prompt_tokens_per_s=_rate(grown["prompt_tokens"], interval_s),
-        computed_tokens_per_s=_rate(_computed(before, after), interval_s),
+        computed_tokens=computed,
+        fetched_tokens=_by_source(before, after, "external_kv_transfer"),
+        computed_tokens_per_s=_rate(computed, interval_s),
         prefill_tokens_per_s=_prefill_rate(before, after),
         generation_tokens_per_s=_rate(grown["generation_tokens"], interval_s),
         iterations_per_s=_rate(grown["iterations"], interval_s),
@@ -119,9 +122,9 @@ def _delta(before: EngineCounters, after: EngineCounters, interval_s: float) -> 
     )
 
 
-def _computed(before: EngineCounters, after: EngineCounters) -> int | None:
-    earlier = before.prompt_tokens_by_source.get("local_compute")
-    later = after.prompt_tokens_by_source.get("local_compute")
+def _by_source(before: EngineCounters, after: EngineCounters, source: str) -> int | None:
+    earlier = before.prompt_tokens_by_source.get(source)
+    later = after.prompt_tokens_by_source.get(source)
     return None if earlier is None or later is None else max(0, later - earlier)
 
 

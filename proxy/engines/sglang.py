@@ -105,12 +105,15 @@ def _counters(seen: Readings) -> EngineCounters:
     if prompt_tokens is None and (computed is not None or found is not None):
         prompt_tokens = (computed or 0) + (found or 0)
     generation_tokens = seen.count("generation_tokens")
-    by_source = {"local_compute": computed, "local_cache_hit": found}
+    fetched = cached.get("host", 0) + cached.get("other", 0) if "device" in cached else None
+    if computed is None and cached and prompt_tokens is not None and prompt_tokens >= sum(cached.values()):
+        computed = prompt_tokens - sum(cached.values())
+    by_source = {"local_compute": computed, "local_cache_hit": found, "external_kv_transfer": fetched}
     return EngineCounters(
         preemptions=seen.count("preemptions"),
         prefix_queries_tokens=prompt_tokens if cached or found is not None else None,
         prefix_hits_tokens=cached.get("device", cached.get("")) if cached else found,
-        external_hits_tokens=cached.get("host", 0) + cached.get("other", 0) if "device" in cached else None,
+        external_hits_tokens=fetched,
         prompt_tokens=prompt_tokens,
         prompt_tokens_by_source={source: tokens for source, tokens in by_source.items() if tokens is not None},
         cached_tokens_by_tier={tier or "device": tokens for tier, tokens in cached.items()},

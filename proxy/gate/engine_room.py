@@ -2,8 +2,10 @@
 
 (A) what running turns hold, with what their answers may still add, fits: else the engine queues and preempts.
 (B) that and the idle sessions that will come back fit together: else each returning turn finds its prefix evicted.
+Where it is asked for, the engine's own knee (D) bounds how many run besides, whatever they hold.
 A turn of a resident session needs (A) only, and may push out anybody; a new session needs (B), and may push out only
-those whose lease is over. Called by the gate alone; nothing in here waits.
+those whose lease is over. Called by the gate alone, and by what reads the engine's reports for it; nothing in here
+waits.
 """
 
 from collections.abc import Iterable
@@ -13,9 +15,10 @@ from typing import Final
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import OutputStats, StopReason
+from proxy.gate.knee_guard import KneeGuard
 from proxy.policy import limit as limits
 from proxy.policy import sizing
-from proxy.state.calibration import PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import ExternalShare, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, Session
 
@@ -50,18 +53,23 @@ class EngineRoom:
         gaps: how long sessions stay away, learned over all backends.
         odds: whether they come back at all.
         report_interval_s: between two reports of the engine when all is well.
+        guards_knee: whether turns are capped where more of them would be slower.
 
     Attributes:
         ledger: who holds what.
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
+        external: how much of what is not in the engine's cache is brought in from outside.
         release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
         is_asleep: its last report says that it takes no work until it is woken.
+        knee: how many turns may run, whatever they hold.
     """
 
-    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0) -> None:
+    def __init__(
+        self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0, *, guards_knee: bool = False
+    ) -> None:
         self.gaps = gaps
         self.odds = odds
         self.report_interval_s = report_interval_s
@@ -70,6 +78,8 @@ class EngineRoom:
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
         self.release = ReleaseRate()
+        self.external = ExternalShare()
+        self.knee = KneeGuard(self.ledger, self.prefill, is_on=guards_knee)
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
         self.report_at: float | None = None
@@ -172,7 +182,7 @@ class EngineRoom:
         head: int = 0,
         waited_s: float = 0.0,
     ) -> bool:
-        """Whether a turn of a resident session may start: (A) and the prefill gate. Makes room if it has to.
+        """Whether a turn of a resident session may start: (A), (D) and the prefill gate. Makes room if it has to.
 
         Args:
             session: whose turn it is.
@@ -189,7 +199,9 @@ class EngineRoom:
         growth = self.growth_blocks(len(ledger.holds) + 1)
         heads = ledger.pinned_head_blocks(head)
         pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
-        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
+        if ledger.holds and (
+            pinned > limit or not self.knee.has_room or not self._has_prefill_room(uncached_tokens, now, waited_s)
+        ):
             return False
         over = pinned + ledger.head_blocks - heads + ledger.idle.blocks - ledger.idle_of(session) - limit
         # At once: a turn that waits 3 s for running answers to make room costs 3 to 5 % of the turns on every load.
@@ -208,7 +220,7 @@ class EngineRoom:
         waited_s: float = 0.0,
         slack: float = 0.0,
     ) -> bool:
-        """Whether a session may become resident: (B) and the prefill gate. Takes back leases that are over, or none.
+        """Whether a session may become resident: (B), (D) and the prefill gate. Takes back leases that are over.
 
         Args:
             session: whose turn it is; what of it still lies there is not needed twice.
@@ -232,7 +244,9 @@ class EngineRoom:
             # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
             self._give_away(over, session)
             return True
-        if ledger.holds and (pinned > limit or not self._has_prefill_room(uncached_tokens, now, waited_s)):
+        if ledger.holds and (
+            pinned > limit or not self.knee.has_room or not self._has_prefill_room(uncached_tokens, now, waited_s)
+        ):
             return False
         # Who stays needs room to grow until it comes back; who goes needs none.
         growth_each = self.turn_growth_blocks()
@@ -256,6 +270,8 @@ class EngineRoom:
     def forget_residents(self, now: float) -> None:
         """The engine lost its cache: nobody is resident there any more."""
         self.restarted_at = now
+        self.knee.forget()
+        self.external = ExternalShare()  # what offload kept goes with the process
         for session in self.ledger.forget_residents():
             session.residency = Residency.OUT
 
@@ -303,6 +319,8 @@ class EngineRoom:
 
     def _allowed_prefill(self, now: float) -> float:
         allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
+        # Nobody knows which prompts lie outside, so all count for less instead of those tokens for half.
+        allowed /= sizing.miss_cost(self.external.ratio)
         return allowed / 2 if now - self.restarted_at < _SLOW_START_S else allowed
 
     def _lease_s(self, session: Session) -> float:
@@ -313,7 +331,8 @@ class EngineRoom:
         # Who has been here once and does not name its sessions may be anybody: it gets what an ended task gets.
         is_stranger = session.turns == 1 and not session.is_named
         stop = StopReason.END_TURN if is_stranger else session.last_stop
-        return sizing.lease_s(stop, capacity.total_tokens, self.prefill.tokens_per_s, self.gaps.usual_s(stop))
+        refill_tokens_per_s = sizing.refill_tokens_per_s(self.prefill.tokens_per_s, self.external.ratio)
+        return sizing.lease_s(stop, capacity.total_tokens, refill_tokens_per_s, self.gaps.usual_s(stop))
 
     def _is_lease_over(self, session: Session, now: float) -> bool:
         # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.

@@ -50,7 +50,10 @@ class Gate:
         self.settings = settings
         self.lessons = lessons or Lessons()
         interval_s = settings.report_interval_s
-        self.rooms = {name: room(self.lessons.gaps, self.lessons.odds, interval_s) for name in backends}
+        self.rooms = {
+            name: room(self.lessons.gaps, self.lessons.odds, interval_s, guards_knee=settings.guards_knee)
+            for name in backends
+        }
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()

@@ -146,7 +146,7 @@ class Openings:
         if capacity is None or not room.ledger.holds:
             return _OPEN
         prefill_tokens = room.opening_tokens(self._now)
-        if prefill_tokens < 0:
+        if prefill_tokens < 0 or not room.knee.has_room:
             return _CLOSED
         turn, session, agent = room.opening_blocks(self._now)
         if turn < 1.0:

@@ -7,7 +7,7 @@ their sum, because a request is held by one of them and not by all.
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum, unique
-from typing import Final
+from typing import Final, TypeVar
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.reports import Continuity, EngineReport, ReportDelta
@@ -18,6 +18,7 @@ from proxy.gate.gate import Gate
 _SPREAD_SHARE: Final = 0.88
 """Of the sum over several ranks: .85 of each, over a limit that starts at .97."""
 _SHORT_USAGE_RATIO: Final = 0.9
+_Number = TypeVar("_Number", int, float)
 _UNSTEADY: Final = frozenset({Continuity.UNSURE, Continuity.ALTERNATING})
 
 
@@ -63,6 +64,16 @@ class EngineWatch:
             is_short_of_memory=any(_is_short(report) for report in reports),
             prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
         )
+        room = self._gate.rooms[backend]
+        for delta in deltas:
+            room.external.on_report(delta.fetched_tokens, delta.computed_tokens)
+        room.knee.see_speed(
+            asked_at,
+            running=_total([report.running for report in reports]),
+            tokens_per_s=_total([delta.generation_tokens_per_s for delta in deltas]),
+            computed_tokens_per_s=_mean([delta.computed_tokens_per_s for delta in deltas]),
+            interval_s=_mean([delta.interval_s for delta in deltas]),
+        )
         return change
 
     def _change(
@@ -89,6 +100,12 @@ def _pool(capacities: Sequence[KvCapacity | None]) -> KvCapacity | None:
         return known[0]
     total = int(_SPREAD_SHARE * sum(capacity.total_blocks for capacity in known))
     return replace(known[0], total_blocks=total)
+
+
+def _total(numbers: Sequence[_Number | None]) -> _Number | None:
+    """Their sum; unknown as soon as one is."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known and len(known) == len(numbers) else None
 
 
 def _mean(ratios: Sequence[float | None]) -> float | None:

@@ -12,6 +12,7 @@ class GateSettings:
         max_hold_s: longest wait of a request before it is refused with a ticket.
         target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
         report_interval_s: between two reports of an engine when all is well; decides when one counts as old.
+        guards_knee: whether turns are capped where an engine gets slower with more of them.
         max_waiting: requests that wait at most, and the bytes of their bodies.
     """
 
@@ -19,5 +20,6 @@ class GateSettings:
     max_hold_s: float = 240.0
     target_wait_s: float = 900.0
     report_interval_s: float = 1.0
+    guards_knee: bool = False
     max_waiting: int = 512
     max_waiting_bytes: int = 512 * 2**20

@@ -12,6 +12,10 @@ from proxy.core.turns import OutputStats, StopReason
 MIN_LEASE_S: Final = 2.0
 LEASE_FACTOR: Final = 1.1
 """Of the usual gap; at 1.5, sessions that had finished held back 4 % of the turns a minute (16 agents, 243k tokens)."""
+FETCH_COST: Final = 0.5
+"""Of computing it: what a token costs that is brought in from outside, as LMCache or offload do (admission brief 5.8).
+Nobody has measured it here; from host memory it is probably less.
+"""
 RISK: Final = 4.0
 """Deviations reserved for the sum of outputs: 2.33 would be 99 % of a normal tail, but this tail is heavy."""
 
@@ -46,6 +50,26 @@ def growth_tokens(requests: int, stats: OutputStats) -> float:
     return requests * stats.mean_tokens + RISK * stats.deviation_tokens * math.sqrt(requests)
 
 
+def miss_cost(external_ratio: float | None) -> float:
+    """What a token that is not in the engine's own cache costs, by what computing it would: 1 - e + e/2.
+
+    Args:
+        external_ratio: e, the share of such tokens that is brought in from outside; None, unknown, counts as none.
+    """
+    return 1.0 - (1.0 - FETCH_COST) * (external_ratio or 0.0)
+
+
+def refill_tokens_per_s(prefill_tokens_per_s: float, external_ratio: float | None) -> float:
+    """How fast lost prefixes come back: R / (1 - e/2), so the lease's break-even C/R shrinks by half at most.
+
+    Args:
+        prefill_tokens_per_s: R, computed tokens a second. It is measured to the first token, a fetch before included,
+            and so is rather too low than too high.
+        external_ratio: e, see `miss_cost`.
+    """
+    return prefill_tokens_per_s / miss_cost(external_ratio)
+
+
 def lease_s(
     stop: StopReason, capacity_tokens: float, prefill_tokens_per_s: float, usual_gap_s: float | None = None
 ) -> float:
@@ -58,7 +82,7 @@ def lease_s(
     Args:
         stop: how its last turn ended.
         capacity_tokens: C.
-        prefill_tokens_per_s: R.
+        prefill_tokens_per_s: R, or what stands for it where prefixes come back from outside (`refill_tokens_per_s`).
         usual_gap_s: nineteen of twenty that come back after such an end are back by then. Who is away for longer has
             probably finished: no client says that it has.
     """

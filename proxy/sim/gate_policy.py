@@ -113,6 +113,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "no-tickets": Variant(keeps_tickets=False),
     "no-slices": Variant(settings=GateSettings(target_wait_s=inf)),
     "throughput": Variant(settings=GateSettings(target_wait_s=1_800.0)),
+    "knee-guard": Variant(settings=GateSettings(guards_knee=True)),
     "even": Variant(settings=GateSettings(target_wait_s=480.0)),
 }
 
@@ -155,6 +156,8 @@ class GatePolicy(Policy):
         self._turns: dict[int, OpenTurn] = {}
         self._placements: dict[int, Placement] = {}
         self._preemptions = [0] * backends
+        self._counted: list[tuple[float, int, int]] = [(0.0, 0, 0)] * backends
+        self._held_by_cap_s = 0.0
 
     def arrive(self, turn: OpenTurn, now: float) -> bool:
         """See `Policy`."""
@@ -222,6 +225,25 @@ class GatePolicy(Policy):
             preemptions=max(0, preempted),
             is_short_of_memory=report.waiting > 0 and report.usage_ratio > _HIGH_USAGE,
         )
+        self._see_speed(backend, report, now)
+
+    def _see_speed(self, backend: int, report: EngineReport, now: float) -> None:
+        counters = report.counters
+        computed = counters.prompt - counters.prompt_cached
+        (before, generated, computed_before) = self._counted[backend]
+        self._counted[backend] = now, counters.generation, computed
+        interval_s = now - before
+        room = self.gate.rooms[self._names[backend]]
+        if counters.generation < generated or interval_s <= 0:
+            return  # another process
+        room.knee.see_speed(
+            now,
+            running=report.running,
+            tokens_per_s=(counters.generation - generated) / interval_s,
+            computed_tokens_per_s=max(0, computed - computed_before) / interval_s,
+            interval_s=interval_s,
+        )
+        self._held_by_cap_s += 0.0 if room.knee.cap is None else interval_s
 
     def restarted(self, backend: int, now: float) -> None:
         """See `Policy`."""
@@ -238,6 +260,7 @@ class GatePolicy(Policy):
         return {
             "theta": min(room.limit.theta for room in rooms),
             "ghost_misses": float(sum(room.ghost_misses for room in rooms)),
+            "capped_s": self._held_by_cap_s,
             **{name: float(number) for name, number in self.gate.counters.items()},
         }
 

@@ -21,7 +21,7 @@ from proxy.sim.step_time import StepTime
 from proxy.sim.thunder import Thunder
 from proxy.sim.traces import SLICE, recorded_sessions
 from proxy.sim.trouble import Trouble
-from proxy.sim.workloads import ClaudeCode, GeneratedAgents, Workload
+from proxy.sim.workloads import ClaudeCode, GeneratedAgents, Workload, Writers
 
 _CARD_243K: Final = EngineConfig(
     name="card-243k",
@@ -46,6 +46,13 @@ ENGINES: Final[dict[str, EngineConfig]] = {
         name="card-640k",
         description="the same model with 640k KV tokens",
         num_gpu_blocks=640_000 // 64 + 1,
+    ),
+    "card-32gb-knee": replace(
+        PRESETS["card-32gb"],
+        name="card-32gb-knee",
+        description="the users' 32 GB card at MTP 3, made up: memory for four, and past 8 turns each costs 8 ms a step",
+        num_gpu_blocks=4 * 175,
+        step_time=replace(PRESETS["card-32gb"].step_time, knee_decoders=8, per_decoder_past_knee_s=0.008),
     ),
     **PRESETS,
 }
@@ -93,6 +100,8 @@ def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: f
     """The load called `name`; a longest thinking time of 0 leaves the recorded ones."""
     if name == "agents":
         return GeneratedAgents()
+    if name == "writers":
+        return Writers()
     return ClaudeCode(
         longest_context_tokens=longest_context_tokens,
         longest_think_s=longest_think_s or None,
@@ -109,13 +118,14 @@ def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: f
     show_default=True,
     help="Machine to imitate.",
 )
+@click.option("--mtp", type=click.IntRange(0, 3), help="Speculative tokens a step. [default: the machine's]")
 @click.option("--backends", type=click.IntRange(1, 64), default=1, show_default=True, help="How many of them.")
 @click.option(
     "--workload",
-    type=click.Choice(["claude-code", "agents"]),
+    type=click.Choice(["claude-code", "agents", "writers"]),
     default="claude-code",
     show_default=True,
-    help="Recorded Claude Code sessions, or generated ones with short thoughts.",
+    help="Recorded Claude Code sessions, generated ones with short thoughts, or short prompts with long answers.",
 )
 @click.option(
     "-n", "--agents", "loads", type=click.IntRange(1, 4_096), multiple=True, default=(16,), help="How many; repeat it."
@@ -153,6 +163,7 @@ def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: f
 def simulate(
     *,
     engine_name: str,
+    mtp: int | None,
     backends: int,
     workload: str,
     loads: tuple[int, ...],
@@ -183,7 +194,7 @@ def simulate(
       tidegate simulate --agents 16 --agents 32 --policy pass --policy turn-cap:8 --policy gate
       tidegate simulate --engine h200-8b --workload agents --warm-up 1 --minutes 4
     """  # noqa: D301 - click's mark for a paragraph that must not be wrapped
-    config = ENGINES[engine_name]
+    config = ENGINES[engine_name] if mtp is None else replace(ENGINES[engine_name], mtp=mtp)
     trouble = Trouble(
         token_error=token_error,
         poll_interval_s=poll_interval,
@@ -239,6 +250,7 @@ _COLUMNS: Final[Sequence[tuple[str, int, Callable[[Summary], str]]]] = (
     ("pending", 8, lambda run: f"{run.oldest_pending_s:.0f}"),
     ("told off", 9, lambda run: f"{run.refusals}/{run.gave_up}"),
     ("theta", 6, lambda run: f"{run.facts['theta']:.2f}" if "theta" in run.facts else "-"),
+    ("capped", 7, lambda run: f"{run.facts['capped_s']:.0f}" if "capped_s" in run.facts else "-"),
     ("ghosts", 7, lambda run: f"{run.facts['ghost_misses']:.0f}" if "ghost_misses" in run.facts else "-"),
 )
 
@@ -250,7 +262,8 @@ def _print_table(runs: Iterable[Summary]) -> None:
         click.echo("".join(_cell(show(run), width) for _, width, show in _COLUMNS))
     click.echo(
         "good: turns a minute with their first token within 5 s, hold included. own: cached part of what returning\n"
-        "turns have beyond the shared head. TTFT, hold and pending in seconds. told off: refusals/clients that gave up."
+        "turns have beyond the shared head. TTFT, hold, pending and capped in seconds. told off: refusals/clients\n"
+        "that gave up."
     )
 
 

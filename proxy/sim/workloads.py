@@ -60,6 +60,29 @@ class GeneratedAgents:
         return SessionPlan("agents", agents.SHARED_TOKENS, turns[past:])
 
 
+class Writers:
+    """Short prompts and long answers, with pauses of up to twice an answer's time: decoding is the limit, not memory.
+
+    Made up, in the spirit of the users' sweep; how many write at once comes and goes.
+    """
+
+    _PROMPT_TOKENS: Final = (200, 600)
+    _ANSWER_TOKENS: Final = (400, 1_200)
+    _THINK_S: Final = (0.0, 30.0)
+    _TURNS: Final = 5
+
+    def session(self, rng: Random, *, is_aged: bool = False) -> SessionPlan:
+        """See `Workload`."""
+        turns: list[RecordedTurn] = []
+        context = 0
+        for _ in range(rng.randint(1, self._TURNS) if is_aged else self._TURNS):
+            context += rng.randint(*self._PROMPT_TOKENS)
+            answer = rng.randint(*self._ANSWER_TOKENS)
+            turns.append(RecordedTurn(context, answer, rng.uniform(*self._THINK_S), StopReason.END_TURN))
+            context += answer
+        return SessionPlan("writers", 0, turns)
+
+
 class ClaudeCode:
     """Recorded Claude Code sessions, in random order.
 

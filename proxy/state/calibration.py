@@ -175,6 +175,36 @@ class PrefillRate:
         return f"<PrefillRate {self.tokens_per_s:.0f}/s>"
 
 
+class ExternalShare:
+    """Of the prompt tokens that an engine did not find in its own cache, the share that came from outside it.
+
+    From the engine's own counts, fading over some fifty reports that bring any.
+    """
+
+    _FADE: Final = 0.98
+    _ENOUGH_TOKENS: Final = 4_096
+
+    def __init__(self) -> None:
+        self._fetched = 0.0
+        self._computed = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """Between 0 and 1; None until enough was counted."""
+        missed = self._fetched + self._computed
+        return self._fetched / missed if missed >= self._ENOUGH_TOKENS else None
+
+    def on_report(self, fetched_tokens: int | None, computed_tokens: int | None) -> None:
+        """Between two reports so many were brought in, and so many computed; unknown teaches nothing."""
+        if fetched_tokens is None or computed_tokens is None or fetched_tokens + computed_tokens <= 0:
+            return
+        self._fetched = self._FADE * self._fetched + fetched_tokens
+        self._computed = self._FADE * self._computed + computed_tokens
+
+    def __repr__(self) -> str:
+        return f"<ExternalShare {self.ratio}>"
+
+
 class ReleaseRate:
     """How fast room comes free on a backend, in tokens a second: a mean over the last minute or so."""
 

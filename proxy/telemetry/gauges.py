@@ -17,7 +17,7 @@ _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float | None]]
 _Read: TypeAlias = Callable[[BackendSnapshot], float | None]
 
 
-def _kv(read: Callable[[KvSnapshot], float]) -> _Read:
+def _kv(read: Callable[[KvSnapshot], float | None]) -> _Read:
     return lambda backend: read(backend.kv) if backend.kv is not None else None
 
 
@@ -34,6 +34,8 @@ _BY_BACKEND: Final[tuple[tuple[str, str, _Read], ...]] = (
     ("headroom_tokens", "What a new session could take.", _kv(lambda it: it.headroom_tokens)),
     ("prefill_tokens", "Prompt tokens sent and not computed yet.", _kv(lambda it: it.prefill_tokens)),
     ("admission_ratio", "Share of the KV cache that may be filled.", _kv(lambda it: it.admission_ratio)),
+    ("external_ratio", "Of uncached prompt tokens, those from outside.", _kv(lambda it: it.external_ratio)),
+    ("turn_cap", "Most turns at once, where more were seen to be slower.", _kv(lambda it: it.turn_cap)),
     ("engine_waiting_requests", "Requests that wait in the engine.", _engine(lambda it: it.waiting_requests)),
     ("draft_accept_ratio", "Accepted of proposed draft tokens.", _engine(lambda it: it.draft_accept_ratio)),
     ("tokens_per_draft", "Mean length of an accepted draft.", _engine(lambda it: it.tokens_per_draft)),
@@ -43,6 +45,7 @@ _BY_BACKEND: Final[tuple[tuple[str, str, _Read], ...]] = (
 _COUNTED: Final[tuple[tuple[str, str, _Read], ...]] = (
     ("prefix_ghost_misses", "Turns that were believed cached and came back cold.", lambda it: it.ghost_misses),
     ("backend_preemptions", "Requests that the engine put back.", _engine(lambda it: it.preemptions)),
+    ("backend_drafts", "Speculations made.", _engine(lambda it: it.drafts)),
     ("backend_draft_tokens", "Draft tokens proposed.", _engine(lambda it: it.draft_tokens)),
     ("backend_accepted_draft_tokens", "Draft tokens accepted.", _engine(lambda it: it.accepted_draft_tokens)),
 )

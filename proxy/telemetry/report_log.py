@@ -24,8 +24,17 @@ class ReportLog:
         self._failed_since: dict[str, float] = {}
         self._stale: set[str] = set()
         self._capacity: dict[str, KvCapacity | None] = {}
+        self._turn_caps: dict[str, int | None] = {}
 
-    def came(self, backend: str, capacity: KvCapacity | None, change: EngineChange | None, now: float) -> None:
+    def came(
+        self,
+        backend: str,
+        capacity: KvCapacity | None,
+        change: EngineChange | None,
+        now: float,
+        *,
+        turn_cap: int | None = None,
+    ) -> None:
         """A good report.
 
         Args:
@@ -33,6 +42,7 @@ class ReportLog:
             capacity: its size, as admission understands it.
             change: what has become of its engine.
             now: monotonic seconds when it was asked for.
+            turn_cap: how many turns may run there, where the knee guard says so.
         """
         self._failed_since.pop(backend, None)
         if backend in self._stale:
@@ -42,6 +52,12 @@ class ReportLog:
         if change is not None:
             self._log.event(f"backend.{change.value}", level="warning", backend=backend)
         self._tell_capacity(backend, capacity, None)
+        if turn_cap != self._turn_caps.get(backend):
+            self._turn_caps[backend] = turn_cap
+            if turn_cap is None:
+                self._log.event("backend.turn_cap_lifted", backend=backend)
+            else:
+                self._log.event("backend.turn_cap", backend=backend, turns=turn_cap)
 
     def failed(self, backend: str, capacity: KvCapacity | None, why: ScrapeFailure, now: float) -> None:
         """No report, or not a good one; a size may be known from the configuration."""

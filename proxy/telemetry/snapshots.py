@@ -79,6 +79,8 @@ def _kv(room: EngineRoom, now: float) -> KvSnapshot | None:
         admission_ratio=room.limit_blocks(now) / capacity.total_blocks,
         running_turns=running_turns,
         idle_sessions=ledger.resident_sessions - running_turns,
+        external_ratio=room.external.ratio,
+        turn_cap=room.knee.cap,
     )
 
 
@@ -92,6 +94,7 @@ def _engine(reports: Sequence[EngineReport]) -> EngineSnapshot:
         waiting_requests=_total([report.waiting for report in reports]),
         kv_usage_ratio=_mean([report.kv_usage_ratio for report in reports]),
         preemptions=_total([one.preemptions for one in counters]),
+        drafts=drafts,
         draft_tokens=proposed,
         accepted_draft_tokens=accepted,
         # Some engines tell the ratios only.

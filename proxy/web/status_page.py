@@ -123,9 +123,17 @@ def _kv_cells(kv: Mapping[str, Any] | None) -> str:
     )
     return (
         f"<td><div class=bar>{pieces}</div><span class=dim>of {_tokens(capacity)} tokens</span>"
-        f"<td class=n>{_tokens(max(0, kv['headroom_tokens']))}<td class=n>{100 * kv['admission_ratio']:.0f} %"
+        f"<td class=n>{_tokens(max(0, kv['headroom_tokens']))}<td class=n>{100 * kv['admission_ratio']:.0f} %{_cap(kv)}"
         f"<td class=n>{_tokens(kv['prefill_tokens'])}<td class=n>{kv['idle_sessions']}"
     )
+
+
+def _cap(kv: Mapping[str, Any]) -> str:
+    """Turns are counted as well where more of them were seen to be slower; red when that is what others wait for."""
+    cap = kv["turn_cap"]
+    if cap is None:
+        return ""
+    return f"<br><span class={'waits' if kv['running_turns'] >= cap else 'dim'}>{cap} turns at once</span>"
 
 
 def _tokens(count: int) -> str:

@@ -163,3 +163,15 @@ def test_no_row_of_reports_gives_a_negative_rate(rows):
     ):
         rates = (delta.generation_tokens_per_s, delta.prefix_hits_tokens, delta.preemptions)
         assert all(rate is None or rate >= 0 for rate in rates)
+
+
+def test_tokens_from_outside_are_told_beside_those_computed():
+    """Nothing, not zero, where an engine does not tell them apart."""
+    before = at(1, prompt_tokens_by_source={"local_compute": 400, "external_kv_transfer": 600})
+    after = at(2, prompt_tokens_by_source={"local_compute": 500, "external_kv_transfer": 900})
+
+    _, delta = told([before, after])
+    _, silent = told([at(1), at(2)])
+
+    assert (100, 300) == (delta.computed_tokens, delta.fetched_tokens)
+    assert (None, None) == (silent.computed_tokens, silent.fetched_tokens)

@@ -59,3 +59,11 @@ def test_a_usage_that_makes_no_sense_gives_way_to_the_next_best():
     used = line("sglang:num_used_tokens", 30) + line("sglang:max_total_num_tokens", 40)
 
     assert [0.5, 0.75, None] == [parse(text)[0].kv_usage_ratio for text in (broken + pool, broken + used, used[:29])]
+
+
+def test_host_and_storage_count_as_brought_in_from_outside():
+    """What was neither there nor brought in was computed; a page without tiers says nothing of it."""
+    (tiers,), (plain,) = parse(page("sglang-0.5-underscores")), parse(page("sglang-0.4"))
+
+    assert {"local_compute": 1_650, "external_kv_transfer": 350} == tiers.counters.prompt_tokens_by_source
+    assert {} == plain.counters.prompt_tokens_by_source

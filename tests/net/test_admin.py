@@ -131,6 +131,8 @@ def test_the_status_tells_who_waits_and_what_is_held(fleet):
         "admission_ratio": 0.97,
         "running_turns": 2,
         "idle_sessions": 4,
+        "external_ratio": 0.25,
+        "turn_cap": 9,
     } == full["kv"]
     assert (3, 1, 0.43, 7) == tuple(
         full["engine"][name] for name in ("running_requests", "waiting_requests", "kv_usage_ratio", "preemptions")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.turns import OutputStats, StopReason
-from proxy.policy.sizing import growth_tokens, lease_s, prompt_tokens
+from proxy.policy.sizing import growth_tokens, lease_s, miss_cost, prompt_tokens, refill_tokens_per_s
 
 SLOW = {"capacity_tokens": 243_000, "prefill_tokens_per_s": 2_600}
 
@@ -70,3 +70,17 @@ def test_a_lease_is_shortened_by_what_was_seen():
 def test_a_lease_is_never_shorter_than_a_moment_nor_longer_than_five_minutes(stop, capacity, rate, gap):
     """Whatever was learned."""
     assert 2.0 <= lease_s(stop, capacity, rate, gap) <= 300.0
+
+
+@pytest.mark.parametrize(("ratio", "cost"), [(None, 1.0), (0.0, 1.0), (0.4, 0.8), (1.0, 0.5)])
+def test_what_comes_from_outside_costs_half(ratio, cost):
+    """And unknown is never free."""
+    assert miss_cost(ratio) == pytest.approx(cost)
+    assert refill_tokens_per_s(2_600.0, ratio) == pytest.approx(2_600.0 / cost)
+
+
+def test_a_lease_is_half_as_long_where_everything_comes_back_from_outside():
+    """Losing a session costs half as much then, so holding it is worth half as long."""
+    rate = refill_tokens_per_s(SLOW["prefill_tokens_per_s"], 1.0)
+
+    assert lease_s(StopReason.TOOL_USE, SLOW["capacity_tokens"], rate) == pytest.approx(65.4 / 2, abs=0.1)

@@ -65,3 +65,21 @@ def test_what_is_switched_off_is_there_when_it_is_on():
         for kind in {variant.lessons, variant.room} - {Lessons, EngineRoom}:
             overridden = [name for name in vars(kind) if not name.startswith("__")]
             assert all(hasattr(kind.__base__, name) for name in overridden)
+
+
+def test_the_knee_guard_is_faster_where_there_is_a_knee():
+    """And the same to the digit where there is none: the users' card, on which memory ends before decoding does."""
+    load = ["--workload", "writers", "-n", "16", "--warm-up", "5", "--policy", "gate", "--policy", "gate:knee-guard"]
+    knee, without, undrafted = (
+        [
+            json.loads(line)
+            for line in call(*load, "--json", "--minutes", minutes, "--engine", *engine).output.splitlines()
+        ]
+        for minutes, *engine in (("20", "card-32gb-knee"), ("5", "card-32gb"), ("5", "card-32gb", "--mtp", "0"))
+    )
+
+    assert knee[1]["tokens_per_s"] > 1.04 * knee[0]["tokens_per_s"]
+    assert knee[1]["facts"]["capped_s"] > 0
+    for plain, with_guard in (without, undrafted):
+        assert with_guard["facts"]["capped_s"] == 0
+        assert with_guard["tokens_per_s"] == plain["tokens_per_s"]

@@ -1,5 +1,7 @@
 """The step time model against points of the fits it was made from."""
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.sim.presets import preset
@@ -49,3 +51,12 @@ def test_drafting_costs_per_step_and_per_decoder():
     drafting = speed.with_mtp(2)
     assert drafting.base_s == pytest.approx(speed.base_s + 0.003)
     assert drafting.per_decoder_s == pytest.approx(speed.per_decoder_s * 2.3)
+
+
+def test_a_knee_costs_nothing_up_to_where_it_begins():
+    """And makes more decoders slower in all than fewer are."""
+    speed = replace(preset("card-32gb").effective_step_time, knee_decoders=8, per_decoder_past_knee_s=0.008)
+    plain = preset("card-32gb").effective_step_time
+
+    assert speed.decode_s(8, 0) == plain.decode_s(8, 0)
+    assert 12 / speed.decode_s(12, 0) < 8 / speed.decode_s(8, 0)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.turns import OutputStats, StopReason
-from proxy.state.calibration import ModelCalibration, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import ExternalShare, ModelCalibration, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
 
 
 def test_it_starts_with_what_agents_were_measured_at():
@@ -158,3 +158,38 @@ def test_what_an_engine_says_of_its_prefill_counts_where_it_is_more():
     for _ in range(20):
         rate.on_first_token(10_000, 1.0)
     assert rate.tokens_per_s == pytest.approx(10_000, rel=0.02)
+
+
+def test_the_share_from_outside_is_unknown_until_enough_was_counted():
+    """A few tokens, or a report without one of the two, are no share."""
+    share = ExternalShare()
+    for told in [(3_000, 1_000), (None, 10**6), (10**6, None), (0, 0)]:
+        share.on_report(*told)
+    assert share.ratio is None
+
+    share.on_report(0, 200)
+
+    assert share.ratio == pytest.approx(0.72, abs=0.01)
+
+
+def test_a_tier_that_is_gone_is_forgotten():
+    """Half came from outside, then nothing does."""
+    share = ExternalShare()
+    for _ in range(100):
+        share.on_report(1_000, 1_000)
+    assert share.ratio == pytest.approx(0.5)
+
+    for _ in range(200):
+        share.on_report(0, 1_000)
+
+    assert share.ratio == pytest.approx(0.0, abs=0.02)
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(0, 10**7), st.none() | st.integers(0, 10**7)), max_size=50))
+def test_the_share_from_outside_is_a_share(told):
+    """Whatever an engine counts."""
+    share = ExternalShare()
+    for fetched, computed in told:
+        share.on_report(fetched, computed)
+
+    assert share.ratio is None or 0.0 <= share.ratio <= 1.0

@@ -157,6 +157,7 @@ def test_what_engines_say_is_passed_on():
     assert of("backend_preemptions_total") == {("a",): 7}
     assert of("backend_draft_accept_ratio") == {("a",): 0.7}
     assert of("backend_tokens_per_draft") == {("a",): 3.1}
+    assert of("backend_drafts_total") == {("a",): 100}
     assert of("backend_draft_tokens_total") == {("a",): 300}
     assert of("backend_accepted_draft_tokens_total") == {("a",): 210}
     assert of("prefix_ghost_misses_total") == {("a",): 2, ("b",): 0}

@@ -87,3 +87,20 @@ def test_a_page_that_is_not_there_is_told_at_once():
 def test_what_becomes_of_an_engine_is_a_line(change):
     """Its sessions are cold from then on."""
     assert events_of((0, SMALL), (1, change), (2, SMALL)) == ["backend.capacity", f"backend.{change.value}"]
+
+
+def test_a_cap_on_turns_is_told_when_it_comes_changes_and_goes():
+    """The knee guard's; the same cap again is no news."""
+    stream = io.StringIO()
+    log = configure("json", "debug", stream)
+    reports = ReportLog(log, stale_after_s=3.0)
+    for now, cap in enumerate((None, 9, 9, 5, None, None)):
+        reports.came("a", SMALL, None, float(now), turn_cap=cap)
+    assert log.close()
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()][1:]
+    assert [(line["event"], line.get("turns")) for line in lines] == [
+        ("backend.turn_cap", 9),
+        ("backend.turn_cap", 5),
+        ("backend.turn_cap_lifted", None),
+    ]

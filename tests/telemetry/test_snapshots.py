@@ -121,6 +121,7 @@ def test_ranks_are_summed_and_ratios_made_from_the_sums(fleet, gate):
     assert engine == EngineSnapshot(
         running_requests=5,
         kv_usage_ratio=0.5,
+        drafts=100,
         draft_tokens=300,
         accepted_draft_tokens=180,
         draft_accept_ratio=0.6,

@@ -52,7 +52,7 @@ def test_one_look_says_that_agents_wait_and_for_what():
     assert "resident 1 9,000 0 s running turns to end" in read
     assert "session 2 70,000 61 s room for a whole session" in read
     assert "control" not in read
-    assert "of 100,000 tokens 10,000 97 % 6,000 4 1 0 s qwen" in read
+    assert "of 100,000 tokens 10,000 97 % 9 turns at once 6,000 4 1 0 s qwen" in read
 
 
 def test_nobody_waits_is_said_too():
