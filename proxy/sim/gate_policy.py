@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
-from proxy.core.turns import SessionKey, Turn, TurnEnd
+from proxy.core.turns import Rank, SessionKey, Turn, TurnEnd
 from proxy.gate import Gate, GateSettings, Placement
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.lessons import Lessons
@@ -16,6 +16,8 @@ from proxy.sim.policies import Policy
 from proxy.sim.presets import EngineConfig
 from proxy.sim.report import EngineReport
 from proxy.sim.workloads import OpenTurn
+from proxy.state.calibration import ReturnGaps, ReturnOdds
+from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Session
 from proxy.state.wait_queue import Waiting
 
@@ -44,6 +46,28 @@ class _RoomWithoutTurnGrowth(EngineRoom):
         return 0.0
 
 
+class _LedgerWithoutForeign(KvLedger):
+    def see_foreign(self, seen_blocks: float) -> None:
+        pass
+
+
+class _RoomWithoutForeign(EngineRoom):
+    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds) -> None:
+        super().__init__(gaps, odds)
+        self.ledger = _LedgerWithoutForeign()
+
+
+class _GateWithoutHeadReservation(Gate):
+    def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:  # noqa: ARG002
+        return None
+
+
+class _LessonsWithoutControl(Lessons):
+    def rank(self, waiting: Waiting) -> Rank:
+        rank = super().rank(waiting)
+        return Rank.SESSION if rank is Rank.CONTROL else rank
+
+
 class _LessonsWithoutGhosts(Lessons):
     def learn(self, room: EngineRoom, placement: Placement, end: TurnEnd, now: float) -> None:
         limit = room.limit
@@ -65,6 +89,7 @@ class _LessonsOldestFirst(Lessons):
 class Variant:
     """The gate with one part switched off."""
 
+    gate: type[Gate] = Gate
     lessons: type[Lessons] = Lessons
     room: type[EngineRoom] = EngineRoom
     settings: GateSettings = field(default_factory=GateSettings)
@@ -79,6 +104,9 @@ VARIANTS: Final[dict[str, Variant]] = {
     "no-answer-reserve": Variant(room=_RoomWithoutGrowth),
     "no-turn-reserve": Variant(room=_RoomWithoutTurnGrowth),
     "no-ghost-loop": Variant(lessons=_LessonsWithoutGhosts),
+    "no-foreign-load": Variant(room=_RoomWithoutForeign),
+    "no-control-lane": Variant(lessons=_LessonsWithoutControl),
+    "no-head-reservation": Variant(gate=_GateWithoutHeadReservation),
     "no-aging": Variant(lessons=_LessonsSmallestFirst),
     "oldest-first": Variant(lessons=_LessonsOldestFirst),
     "no-head-sharing": Variant(shares_heads=False),
@@ -106,7 +134,7 @@ class GatePolicy(Policy):
         super().__init__(name, backends)
         self._variant = variant
         self._names = [f"engine-{number}" for number in range(backends)]
-        self.gate = Gate(self._names, variant.settings, lessons=variant.lessons(), room=variant.room)
+        self.gate = variant.gate(self._names, variant.settings, lessons=variant.lessons(), room=variant.room)
         capacity = KvCapacity(
             total_blocks=int(config.usable_blocks * capacity_error),
             block_tokens=config.block_tokens,
