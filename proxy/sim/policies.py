@@ -140,6 +140,55 @@ class SessionCap(Policy):
                 yield turn
 
 
+class WorkingSetCap(Policy):
+    """New sessions, first come first served, while all contexts fit in so many tokens (`--kv-cap` of the GPU baseline).
+
+    Each keeps its place from its first turn to its last and counts as at least `_LEAST_TOKENS` beyond the head that all
+    share; sub-agents are not counted. Like `SessionCap` it is told when a session is over.
+    """
+
+    _LEAST_TOKENS: Final = 12_000
+
+    def __init__(self, name: str, backends: int, cap: int) -> None:
+        super().__init__(name, backends)
+        self._cap = cap
+        self._own_tokens: list[dict[str, int]] = [{} for _ in range(backends)]
+
+    def _choose(self, now: float) -> Iterable[OpenTurn]:  # noqa: ARG002
+        is_full = False
+        for turn in self.waiting.values():
+            if turn.thread.session not in self._homes:
+                is_full = is_full or not self._enters(turn)
+                if is_full:
+                    continue
+            turn.backend = self._homes[turn.thread.session]
+            yield turn
+
+    def _enters(self, turn: OpenTurn) -> bool:
+        head_tokens = turn.thread.plan.head_tokens
+        used = [head_tokens + sum(own.values()) for own in self._own_tokens]
+        home = min(range(self.backends), key=used.__getitem__)
+        own_tokens = max(self._LEAST_TOKENS, turn.prompt_tokens - head_tokens)
+        if self._own_tokens[home] and used[home] + own_tokens > self._cap:
+            return False
+        self._homes[turn.thread.session] = home
+        self._live[home] += 1
+        self._own_tokens[home][turn.thread.session] = own_tokens
+        return True
+
+    def end(self, turn: OpenTurn, now: float, *, is_complete: bool) -> None:
+        """See `Policy`."""
+        super().end(turn, now, is_complete=is_complete)
+        if turn.thread.parent is None:
+            own_tokens = turn.prompt_tokens + turn.generated_tokens - turn.thread.plan.head_tokens
+            self._own_tokens[turn.backend][turn.thread.session] = max(self._LEAST_TOKENS, own_tokens)
+
+    def session_over(self, thread: Thread) -> None:
+        """See `Policy`."""
+        self._own_tokens[self._homes[thread.session]].pop(thread.session, None)
+        super().session_over(thread)
+
+
 class GaugeGate(Policy):
     """Lets turns through while the last scrape shows usage below .8 and fewer than 5 waiting (llm-d's detector)."""
 

@@ -14,7 +14,16 @@ import click
 
 from proxy.sim.closed_loop import ClosedLoop
 from proxy.sim.gate_policy import VARIANTS, GatePolicy
-from proxy.sim.policies import Concur, GaugeGate, PassThrough, Policy, RoundRobin, SessionCap, TurnCap
+from proxy.sim.policies import (
+    Concur,
+    GaugeGate,
+    PassThrough,
+    Policy,
+    RoundRobin,
+    SessionCap,
+    TurnCap,
+    WorkingSetCap,
+)
 from proxy.sim.presets import PRESETS, EngineConfig
 from proxy.sim.scoreboard import Summary
 from proxy.sim.step_time import StepTime
@@ -62,10 +71,14 @@ _SIMPLE: Final[dict[str, Callable[[str, int], Policy]]] = {
     "kv-gate": GaugeGate,
     "concur": Concur,
 }
-_CAPS: Final[dict[str, Callable[[str, int, int], Policy]]] = {"turn-cap": TurnCap, "session-cap": SessionCap}
+_CAPS: Final[dict[str, Callable[[str, int, int], Policy]]] = {
+    "turn-cap": TurnCap,
+    "session-cap": SessionCap,
+    "working-set": WorkingSetCap,
+}
 _POLICY_HELP: Final = (
-    "gate, pass, round-robin, turn-cap:K, session-cap:K, kv-gate, thunderagent or concur; repeat it. "
-    f"gate:PART switches one part off: {', '.join(sorted(filter(None, VARIANTS)))}."
+    "gate, pass, round-robin, turn-cap:K, session-cap:K, working-set:TOKENS, kv-gate, thunderagent or concur. "
+    f"Repeat it. gate:PART switches one part off: {', '.join(sorted(filter(None, VARIANTS)))}."
 )
 
 

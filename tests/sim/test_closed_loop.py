@@ -64,11 +64,23 @@ def test_recorded_sessions_at_twice_what_fits():
     assert gate.preemptions == 0
 
 
-@pytest.mark.parametrize("spec", ["turn-cap:3", "kv-gate", "thunderagent", "concur", "session-cap:4", "round-robin"])
+@pytest.mark.parametrize(
+    "spec",
+    ["turn-cap:3", "kv-gate", "thunderagent", "concur", "session-cap:4", "working-set:90000", "round-robin"],
+)
 def test_every_baseline_serves_everybody(spec):
     """No agent is forgotten, on two backends."""
     result = loop(spec, 8, backends=2).run(0, 20)
     assert result.fewest_turns > 0
+
+
+def test_a_working_set_cap_holds():
+    """One head of 12,000 and at least as much a session: five fit in 80,000 when they begin, never more."""
+    capped = loop("working-set:80000", 8)
+    capped.run(0, 60)
+    live = capped._policy._own_tokens[0]
+    assert 1 < len(live) <= 5
+    assert set(live) == set(capped._policy._homes)
 
 
 def test_a_turn_cap_holds():

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from proxy.gate import Gate
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.lessons import Lessons
 from proxy.sim.gate_policy import VARIANTS
@@ -53,7 +54,9 @@ def test_an_unknown_policy_is_a_usage_error(spec):
     assert "choose from" in result.output
 
 
-@pytest.mark.parametrize("spec", ["gate:no-leases", "gate:no-ghost-loop", "thunderagent", "session-cap:7"])
+@pytest.mark.parametrize(
+    "spec", ["gate:no-leases", "gate:no-ghost-loop", "thunderagent", "session-cap:7", "working-set:125000"]
+)
 def test_policies_carry_the_name_they_were_asked_by(spec):
     """So that a table's line can be run again."""
     assert build_policy(spec, 2, ENGINES["card-243k"]).name == spec
@@ -62,7 +65,7 @@ def test_policies_carry_the_name_they_were_asked_by(spec):
 def test_what_is_switched_off_is_there_when_it_is_on():
     """A part that the gate has renamed would otherwise be compared with itself."""
     for variant in VARIANTS.values():
-        for kind in {variant.lessons, variant.room} - {Lessons, EngineRoom}:
+        for kind in {variant.gate, variant.lessons, variant.room} - {Gate, Lessons, EngineRoom}:
             overridden = [name for name in vars(kind) if not name.startswith("__")]
             assert all(hasattr(kind.__base__, name) for name in overridden)
 
