@@ -19,7 +19,7 @@ _TAIL_BYTES: Final = 8_192
 """Enough for the last content event, the usage event and the terminal one."""
 
 LOOK_AFTER: Final = 64
-"""A token stream is looked at every so many chunks; at sixteen it cost a chunk 2 % more."""
+"""A token stream is looked at every so many chunks; at sixteen each chunk cost 1 to 2 % more."""
 LARGE_BYTES: Final = 1_024
 """A chunk above this is looked at with what came before it, so that at most 64 kB wait."""
 
