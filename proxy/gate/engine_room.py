@@ -197,14 +197,10 @@ class EngineRoom:
         if ledger.capacity is None:
             return True
         limit = self.limit_blocks(now)
-        growth = self.growth_blocks(len(ledger.holds) + 1)
-        heads = ledger.pinned_head_blocks(head)
-        pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
-        if ledger.holds and (
-            pinned > limit or not self.knee.has_room or not self._has_prefill_room(uncached_tokens, now, waited_s)
-        ):
+        pinned, idle_heads = self._with_one_more(need, head)
+        if not self._may_run(pinned, limit, uncached_tokens, now, waited_s):
             return False
-        over = pinned + ledger.head_blocks - heads + ledger.idle.blocks - ledger.idle_of(session) - limit
+        over = pinned + idle_heads + ledger.idle_blocks - ledger.idle_of(session) - limit
         # At once: waits of up to 3 s for running answers to make room cost 3 % of the turns (32 agents, H200).
         if over > 0:
             self._give_away(over, session)
@@ -236,18 +232,13 @@ class EngineRoom:
         if ledger.capacity is None:
             return True
         limit = self.limit_blocks(now)
-        growth = self.growth_blocks(len(ledger.holds) + 1)
-        heads = ledger.pinned_head_blocks(head)
-        pinned = ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth
-        idle = ledger.idle_blocks - ledger.idle_of(session) + ledger.head_blocks - heads
-        over = pinned + idle - (1.0 + slack) * limit
-        if not ledger.holds and need + growth > limit:
+        pinned, idle_heads = self._with_one_more(need, head)
+        over = pinned + idle_heads + ledger.idle_blocks - ledger.idle_of(session) - (1.0 + slack) * limit
+        if not ledger.holds and need + self.growth_blocks(1) > limit:
             # A whale: it goes alone, and what is larger than the whole cache goes so that the engine's own error comes.
             self._give_away(over, session)
             return True
-        if ledger.holds and (
-            pinned > limit or not self.knee.has_room or not self._has_prefill_room(uncached_tokens, now, waited_s)
-        ):
+        if not self._may_run(pinned, limit, uncached_tokens, now, waited_s):
             return False
         # Who stays needs room to grow until it comes back; who goes needs none.
         growth_each = self.turn_growth_blocks()
@@ -309,6 +300,19 @@ class EngineRoom:
         assert capacity is not None
         over = self.ledger.used_blocks - self.ledger.idle_of(session) + need - capacity.total_blocks
         self._give_away(over, session)
+
+    def _with_one_more(self, need: float, head: int) -> tuple[float, float]:
+        """Blocks that running turns hold with one more, what answers may add included; and heads of nobody that runs."""
+        ledger = self.ledger
+        heads = ledger.pinned_head_blocks(head)
+        growth = self.growth_blocks(len(ledger.holds) + 1)
+        return ledger.pinned_blocks + heads + ledger.foreign_blocks + need + growth, ledger.head_blocks - heads
+
+    def _may_run(self, pinned: float, limit: float, uncached_tokens: int, now: float, waited_s: float) -> bool:
+        """(A), (D) and the prefill gate. An engine where nobody runs takes anybody."""
+        if not self.ledger.holds:
+            return True
+        return pinned <= limit and self.knee.has_room and self._has_prefill_room(uncached_tokens, now, waited_s)
 
     def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
         # What is not streamed tells no first token: after the time that its prompt takes, it counts as computed.
