@@ -6,6 +6,8 @@ Called by the gate before it places anything; changes nothing but what a room gi
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from xxhash import xxh3_64_intdigest as digest_of
+
 from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
 from proxy.gate.lessons import Lessons
 from proxy.state.kv_ledger import KvLedger
@@ -62,8 +64,9 @@ class Fitting:
             yield from others
             return
         key = waiting.session.key
-        # Between equals the session's own hash decides, so that idle backends share newcomers.
-        yield from sorted(others, key=lambda name: (-self._headroom_ratio(name, now), hash((key, name))))
+        # Between equals the session's own digest decides, alike in every process, so that idle ones share newcomers.
+        own = f"{key.credential} {key.session} {key.agent} ".encode()
+        yield from sorted(others, key=lambda name: (-self._headroom_ratio(name, now), digest_of(own + name.encode())))
 
     def _headroom_ratio(self, name: str, now: float) -> float:
         room = self._rooms[name]
