@@ -302,7 +302,7 @@ class EngineRoom:
         self._give_away(over, session)
 
     def _with_one_more(self, need: float, head: int) -> tuple[float, float]:
-        """Blocks that running turns hold with one more, what answers may add included; and heads of nobody that runs."""
+        """Blocks that running turns hold with one more, what answers may add included; and idle heads."""
         ledger = self.ledger
         heads = ledger.pinned_head_blocks(head)
         growth = self.growth_blocks(len(ledger.holds) + 1)
