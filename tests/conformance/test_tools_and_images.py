@@ -42,7 +42,7 @@ def test_anthropic_tools_are_part_of_the_prompt(anthropic_client, model):
     assert armed.input_tokens > bare.input_tokens + 10
 
 
-def test_openai_forced_tool(openai_client, endpoint, model):
+def test_openai_forced_tool(openai_client, model):
     """A forced choice makes a streamed call of exactly that tool, its arguments in pieces."""
     stream = openai_client.chat.completions.create(
         model=model,
@@ -55,13 +55,11 @@ def test_openai_forced_tool(openai_client, endpoint, model):
     )
     deltas = [chunk.choices[0].delta for chunk in stream if chunk.choices]
     calls = [call for delta in deltas for call in delta.tool_calls or ()]
-    if endpoint.is_simulated and not calls:
-        pytest.skip("the simulated engine writes text, not calls")
     assert [call.function.name for call in calls if call.function.name] == ["get_weather"]
     assert "".join(call.function.arguments or "" for call in calls)
 
 
-def test_anthropic_forced_tool(anthropic_client, endpoint, model):
+def test_anthropic_forced_tool(anthropic_client, model):
     """A forced choice makes a tool_use block of exactly that tool."""
     events = list(
         anthropic_client.messages.create(
@@ -74,8 +72,6 @@ def test_anthropic_forced_tool(anthropic_client, endpoint, model):
         )
     )
     blocks = [event.content_block for event in events if event.type == "content_block_start"]
-    if endpoint.is_simulated and [block.type for block in blocks] == ["text"]:
-        pytest.skip("the simulated engine writes text, not calls")
     assert [block.name for block in blocks if block.type == "tool_use"] == ["get_weather"]
 
 

@@ -26,6 +26,7 @@ def run_cases(engine_url: str, proxy_url: str, engine_log: Path, arguments: list
         "TIDEGATE_CONFORMANCE_DIRECT_URL": engine_url,
         "TIDEGATE_CONFORMANCE_MODEL": MODEL_NAMES[0],
         "TIDEGATE_CONFORMANCE_ENGINE_LOG": str(engine_log),
+        "TIDEGATE_CONFORMANCE_COMPLETE": "1",
     }
     # Hypothesis has no part here, and its plug-in, which imports it for the summary, can crash CPython 3.11 there.
     pytest = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", "--timeout", _CASE_TIMEOUT_S]
