@@ -7,17 +7,14 @@ cache. The proxy runs during its own run only. Exit status 0 when every verdict 
 """
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 from tests.conformance.programs import (
     ROOT,
-    NotStartedError,
     Programs,
     Served,
     clean_up_on_sigterm,
@@ -27,7 +24,8 @@ from tests.conformance.programs import (
 )
 from tests.conformance.wire import ask, eventually, unfinished_requests
 from tests.real.engine import Size, start_vllm
-from tests.real.verdicts import Report, judge, table
+from tests.real.trial import NotMeasuredError, run_trial
+from tests.real.verdicts import Report, judge, table, tell_verdicts
 
 AGENTS: Final = 24
 SCALE: Final = 0.25
@@ -45,10 +43,6 @@ DURATION_S: Final = 100
 _MOST_S: Final = 590.0
 """For everything. The engine's start and three runs take a little over nine minutes."""
 _LEAVING_S: Final = 10.0
-
-
-class NotMeasuredError(Exception):
-    """A run brought no report."""
 
 
 def replay(url: str, engine_url: str, out: Path, deadline: float) -> Report:
@@ -105,29 +99,12 @@ def keep_metrics(proxy: Served, out: Path) -> None:
 def tell(before: Report, through: Report, after: Report) -> bool:
     """Print the table and the verdicts; whether all of them hold."""
     sys.stdout.write(table(["past the proxy", "through it", "past it again"], [before, through, after]) + "\n\n")
-    verdicts = judge([before, after], through)
-    for verdict in verdicts:
-        sys.stdout.write(f"{'ok  ' if verdict.holds else 'FAIL'}  {verdict.what}: {verdict.seen}\n")
-    sys.stdout.flush()
-    return all(verdict.holds for verdict in verdicts)
+    return tell_verdicts(judge([before, after], through))
 
 
 def main(install: Path) -> int:
     """Run it; keep the reports and logs when something failed."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-agents-"))
-    failure: Exception | None = None
-    is_fine = False
-    with Programs(folder) as programs:
-        try:
-            is_fine = tell(*measure(programs, install, folder))
-        except (NotStartedError, NotMeasuredError) as error:
-            failure = error
-            programs.show_logs()
-    if is_fine:
-        shutil.rmtree(folder)
-        return 0
-    say(f"test-vllm: {failure or 'a verdict failed'}; reports and whole logs are in {folder}")
-    return 1
+    return run_trial("test-vllm", lambda programs, folder: tell(*measure(programs, install, folder)))
 
 
 if __name__ == "__main__":

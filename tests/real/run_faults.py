@@ -9,11 +9,9 @@ thing once. Exit status 0 when every check holds.
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -37,6 +35,7 @@ from tests.conformance.programs import (
 from tests.conformance.wire import ask, eventually, is_answering, unfinished_requests
 from tests.real.engine import start_vllm
 from tests.real.run_agents import QUARTER
+from tests.real.trial import run_trial
 from tests.real.verdicts import Verdict, tell_verdicts
 
 CUT_AT_S: Final = 50.0
@@ -263,26 +262,17 @@ def describe(story: Story, lines: list[dict[str, Any]]) -> str:
 
 def main(install: Path) -> int:
     """Run it; keep the logs when something failed."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-faults-"))
-    failure: Exception | None = None
-    is_fine = False
-    with Programs(folder) as programs:
-        try:
-            stage = Stage(programs, install, folder)
-            stage.start_engine()
-            proxy = start_proxy(programs, stage.start_front())
-            story = tell_story(stage, proxy)
-            lines = list(log_lines(proxy.log))
-            sys.stdout.write(describe(story, lines) + "\n\n")
-            is_fine = tell_verdicts(judge(story, lines))
-        except NotStartedError as error:
-            failure = error
-            programs.show_logs()
-    if is_fine:
-        shutil.rmtree(folder)
-        return 0
-    say(f"test-faults: {failure or 'a check failed'}; whole logs are in {folder}")
-    return 1
+
+    def play(programs: Programs, folder: Path) -> bool:
+        stage = Stage(programs, install, folder)
+        stage.start_engine()
+        proxy = start_proxy(programs, stage.start_front())
+        story = tell_story(stage, proxy)
+        lines = list(log_lines(proxy.log))
+        sys.stdout.write(describe(story, lines) + "\n\n")
+        return tell_verdicts(judge(story, lines))
+
+    return run_trial("test-faults", play)
 
 
 if __name__ == "__main__":

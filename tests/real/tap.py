@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import httptools
 
+from tests.real.between import serve_between
+
 _SECRET: Final = frozenset({"authorization", "x-api-key", "cookie"})
-_READ_BYTES: Final = 65_536
 
 
 def counts_in(body: bytes) -> dict[str, Any]:
@@ -38,9 +39,10 @@ class RequestNotes:
         self._parser = httptools.HttpRequestParser(self)
         self._start_over()
 
-    def feed(self, data: bytes) -> None:
-        """Take bytes as they pass."""
+    def feed(self, data: bytes) -> bool:
+        """Take bytes as they pass; they always may."""
         self._parser.feed_data(data)
+        return True
 
     def _start_over(self) -> None:
         self._target = b""
@@ -77,16 +79,6 @@ class RequestNotes:
         )
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: Callable[[bytes], None]) -> None:
-    """Hand bytes on until one side is gone, then let the other side know."""
-    with suppress(OSError):
-        while data := await reader.read(_READ_BYTES):
-            seen(data)
-            writer.write(data)
-            await writer.drain()
-    writer.close()
-
-
 async def serve(port: int, target_port: int, out: Path) -> None:
     """Listen until cancelled."""
     with out.open("a", buffering=1) as notes:
@@ -94,19 +86,7 @@ async def serve(port: int, target_port: int, out: Path) -> None:
         def write(note: dict[str, Any]) -> None:
             notes.write(json.dumps(note) + "\n")
 
-        async def tapped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                up_reader, up_writer = await asyncio.open_connection("127.0.0.1", target_port)
-            except OSError:
-                writer.close()
-                return
-            async with asyncio.TaskGroup() as directions:
-                directions.create_task(_pass_on(reader, up_writer, RequestNotes(write).feed))
-                directions.create_task(_pass_on(up_reader, writer, lambda _data: None))
-
-        server = await asyncio.start_server(tapped, "127.0.0.1", port)
-        async with server:
-            await server.serve_forever()
+        await serve_between(port, target_port, lambda: RequestNotes(write).feed)
 
 
 if __name__ == "__main__":
