@@ -55,6 +55,10 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error o
         self.allow = allow
 
 
+class RouteMissing(Refusal):
+    """No backend that serves the model has the route; another try changes nothing until an engine is replaced."""
+
+
 class UpstreamError(Exception):
     """One attempt on one backend failed.
 
@@ -63,6 +67,7 @@ class UpstreamError(Exception):
         retry: whether and where it may be repeated.
         is_refused: the backend's address refused the connection, so nobody listens there. Slowness proves nothing.
         is_overloaded: the backend answered that it has no room.
+        is_without_route: the backend answered that it has no such route.
     """
 
     def __init__(
@@ -73,9 +78,11 @@ class UpstreamError(Exception):
         retry: Retry = Retry.NEVER,
         is_refused: bool = False,
         is_overloaded: bool = False,
+        is_without_route: bool = False,
     ) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.retry = retry
         self.is_refused = is_refused
         self.is_overloaded = is_overloaded
+        self.is_without_route = is_without_route

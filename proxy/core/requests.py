@@ -64,6 +64,8 @@ class RequestView(NamedTuple):
         is_stream: the client asked for an event stream.
         response_id: the stored response that this request refers to, if any.
         turn: what admission needs to know; None for routes that generate nothing.
+        receipts: headers for the answer that say what settings had changed about the request.
+        hides_usage: the engine was asked for an event of usage that the client did not ask for.
     """
 
     request_id: str
@@ -77,6 +79,8 @@ class RequestView(NamedTuple):
     is_stream: bool = False
     response_id: str | None = None
     turn: Turn | None = None
+    receipts: tuple[tuple[bytes, bytes], ...] = ()
+    hides_usage: bool = False
 
 
 class Usage(NamedTuple):

@@ -165,6 +165,8 @@ class AnswerReader:
             start = _usage_object(self._start(), last=False)
             if self._is_event_stream:
                 start.pop("output_tokens", None)  # an announcement's zero is not a count
+                if _counts_cached_twice(start, counts):
+                    counts["input_tokens"] -= counts["cache_read_input_tokens"]
             counts = {**start, **counts}
         return _normalised(counts)
 
@@ -226,6 +228,18 @@ def _object_end(window: bytes, begin: int) -> int:
         if depth == 0:
             return at
     return -1
+
+
+def _counts_cached_twice(start: dict[str, Any], end: dict[str, Any]) -> bool:
+    """Whether an engine's input holds the cached part too, unlike Anthropic's.
+
+    Before anything is known of the cache the start of a stream announces the whole prompt; an input that is as large at
+    the end has nothing taken off.
+    """
+    announced, cached = _count(start.get("input_tokens")), _count(end.get("cache_read_input_tokens"))
+    says_nothing_of_cache = "cache_read_input_tokens" not in start and "cache_creation_input_tokens" not in start
+    is_as_large = announced is not None and end.get("input_tokens") == announced
+    return says_nothing_of_cache and is_as_large and 0 < (cached or 0) <= (announced or 0)
 
 
 def _normalised(counts: dict[str, Any]) -> Usage:

@@ -39,11 +39,17 @@ def error_body(dialect: Dialect, status: int, message: str, code: str) -> bytes:
         message: one sentence for a person.
         code: the outcome's name, for programs (OpenAI shape only; Anthropic's has no place for it).
     """
+    kind = error_type(dialect, status)
     if dialect is Dialect.ANTHROPIC:
-        kind = _ANTHROPIC_TYPES.get(status, "api_error")
         return orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
-    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def error_type(dialect: Dialect, status: int) -> str:
+    """What a dialect calls the errors of a status."""
+    if dialect is Dialect.ANTHROPIC:
+        return _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    return _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def stream_error_event(dialect: Dialect, stream_end: StreamEnd, message: str, code: str) -> bytes:

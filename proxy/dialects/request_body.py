@@ -50,6 +50,13 @@ def read_body(route: Route, body: bytes) -> BodyFacts:
     )
 
 
+def multipart_model_span(body: bytes) -> tuple[int, int]:
+    """Where the model's name stands in a form that has been read and names one."""
+    found = _MODEL_FIELD.search(body)
+    assert found is not None
+    return found.span(1)
+
+
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         parsed = orjson.loads(body)

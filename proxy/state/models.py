@@ -35,6 +35,16 @@ class ModelTable:
         """The models that a backend listed, in its order."""
         return list(self._cards.get(backend_name, ()))
 
+    def is_served(self, model: str) -> bool:
+        """Whether any backend listed this model."""
+        return model in self._names
+
+    def context_tokens(self, model: str) -> int | None:
+        """The smallest context that a backend listed for this model, or None when none says it."""
+        cards = [cards[model] for cards in self._cards.values() if model in cards]
+        limits = [card.get("max_model_len") for card in cards]
+        return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=None)
+
     def label(self, model: str | None) -> str:
         """A closed metric label for what a client asked for."""
         if model is None:

@@ -128,3 +128,51 @@ def test_the_stored_response_is_named():
     """L62: the id by which a follow-up finds its backend."""
     assert read(RESPONSES, [RESPONSES_STREAM]).response_id() == "resp_77"
     assert read(CHAT, [CHAT_STREAM]).response_id() is None
+
+
+def anthropic_stream(start, end):
+    """A stream whose first and last event carry these usages."""
+    return (
+        b'event: message_start\ndata: {"type":"message_start","message":{"usage":%b}}\n\n'
+        b'event: content_block_delta\ndata: {"type":"content_block_delta"}\n\n'
+        b'event: message_delta\ndata: {"type":"message_delta","usage":%b}\n\n'
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n' % (start, end)
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "cached"),
+    [
+        (b'{"input_tokens":120}', b'{"input_tokens":24,"output_tokens":5,"cache_read_input_tokens":96}', 96),
+        (b'{"input_tokens":120}', b'{"input_tokens":120,"output_tokens":5,"cache_read_input_tokens":96}', 96),
+        (
+            b'{"input_tokens":24,"cache_read_input_tokens":96,"output_tokens":1}',
+            b'{"input_tokens":24,"output_tokens":5,"cache_read_input_tokens":96}',
+            96,
+        ),
+        (b'{"input_tokens":24,"cache_read_input_tokens":96,"output_tokens":1}', b'{"output_tokens":5}', 96),
+        (
+            b'{"input_tokens":4,"cache_read_input_tokens":96,"cache_creation_input_tokens":20}',
+            b'{"output_tokens":5}',
+            96,
+        ),
+        (b'{"input_tokens":120}', b'{"output_tokens":5}', None),
+        (b'{"input_tokens":120}', b'{"input_tokens":120,"output_tokens":5}', None),
+        (b'{"input_tokens":120}', b'{"input_tokens":120,"output_tokens":5,"cache_read_input_tokens":0}', 0),
+    ],
+    ids=[
+        "vLLM 0.32: cached ones taken off at the end",
+        "the input holds the cached ones too",
+        "all at the start and again at the end",
+        "Anthropic: all at the start",
+        "with a part that was written",
+        "before there were cache fields",
+        "without --enable-prompt-tokens-details",
+        "nothing was cached",
+    ],
+)
+def test_l46_each_layout_of_anthropics_usage(start, end, cached):
+    """The prompt is 120 tokens each time; what is not said stays unknown and is no zero."""
+    reader = read(MESSAGES, [anthropic_stream(start, end)])
+
+    assert reader.usage() == Usage(prompt_tokens=120, cached_tokens=cached, completion_tokens=5)

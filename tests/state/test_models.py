@@ -35,3 +35,21 @@ def test_a_backend_cannot_list_without_end():
     models.update("a", [{"id": f"m{number}"} for number in range(MAX_MODELS + 50)])
 
     assert len(models.of("a")) == MAX_MODELS
+
+
+def test_whether_anybody_serves_a_model():
+    """Whichever backend it is, up or down."""
+    models = ModelTable()
+    models.update("a", [{"id": "m"}])
+
+    assert models.is_served("m")
+    assert not models.is_served("x")
+
+
+def test_l35_the_smallest_context_counts():
+    """A request may go to any backend that lists the model; what is no number says nothing."""
+    models = ModelTable()
+    models.update("a", [{"id": "m", "max_model_len": 200}, {"id": "silent"}, {"id": "odd", "max_model_len": "9"}])
+    models.update("b", [{"id": "m", "max_model_len": 100}])
+
+    assert [models.context_tokens(name) for name in ("m", "silent", "odd", "x")] == [100, None, None, None]
