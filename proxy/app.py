@@ -18,10 +18,12 @@ from proxy.core.backends import Backend
 from proxy.core.ports import Clock
 from proxy.core.reports import EngineReport, ScrapeFailure
 from proxy.core.snapshots import FleetSnapshot
+from proxy.dialects.model_names import ModelNames
+from proxy.dialects.rewriting import Rewriter
 from proxy.dispatch import Dispatcher, Fleet
 from proxy.engines.capacity import capacity_of_tokens
 from proxy.gate import Gate, GateSettings
-from proxy.gate.reporting import EngineWatch
+from proxy.gate.reporting import EngineChange, EngineWatch
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
@@ -123,7 +125,9 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         clock=clock,
         chance=chance.randrange,
         max_attempts=config.retry.max_attempts,
-        on_down=lambda name: _on_change(log, waiting_room, name, Probe.DOWN, is_up=False),
+        on_down=lambda name: _on_change(log, fleet, waiting_room, name, Probe.DOWN, is_up=False),
+        on_route_missing=lambda name, route: _on_route_missing(log, waiting_room, name, route),
+        refuses_unknown_models=config.models.unknown == "refuse",
     )
     prober = Prober(
         backends,
@@ -135,7 +139,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         ),
         health=fleet.health,
         models=fleet.models,
-        on_change=lambda name, is_up, probe: _on_change(log, waiting_room, name, probe, is_up=is_up),
+        on_change=lambda name, is_up, probe: _on_change(log, fleet, waiting_room, name, probe, is_up=is_up),
         clock=clock,
     )
     proxy: RunningProxy | None = None
@@ -151,6 +155,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         snapshot=lambda: _gauges(fleet, waiting_room, scraper, clock()),
         page=status_page,
     )
+    names = ModelNames(config.models.aliases, fleet.models.is_served) if config.models.aliases else None
     has_own_listener = config.admin.listen is not None
     server = DataServer(
         settings=_server_settings(config),
@@ -162,13 +167,15 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         clock=clock,
         admin_paths={} if has_own_listener else pages.paths(),
         is_draining=is_draining,
+        names=names,
+        rewriter=_rewriter(config, fleet, names, lambda: scraper),
     )
     async with AsyncExitStack() as stack:
         stack.callback(forwarder.close)
         stack.push_async_callback(prober.close)
         if waiting_room is not None:
             stack.callback(waiting_room.close)
-            scraper = _scraper(backends, waiting_room, log, clock, chance.random)
+            scraper = _scraper(fleet, waiting_room, log, clock, chance.random)
             stack.push_async_callback(scraper.close)
         else:
             scraper = None
@@ -274,8 +281,18 @@ def _gauges(fleet: Fleet, waiting_room: WaitingRoom | None, scraper: Scraper | N
     return snapshot_of(fleet, waiting_room.gate if waiting_room is not None else None, reports_of, now)
 
 
-def _on_change(log: EventLog, waiting_room: WaitingRoom | None, name: str, probe: Probe, *, is_up: bool) -> None:
+def _on_route_missing(log: EventLog, waiting_room: WaitingRoom | None, name: str, route: str) -> None:
+    """A backend said that it lacks a route: nobody waits for it there any more."""
+    log.event("backend.route_missing", level="warning", backend=name, route=route)
+    if waiting_room is not None:
+        waiting_room.follow_health()
+
+
+def _on_change(
+    log: EventLog, fleet: Fleet, waiting_room: WaitingRoom | None, name: str, probe: Probe, *, is_up: bool
+) -> None:
     """A backend went up or down: nothing is resident on an engine that was gone, and others may have to step in."""
+    fleet.route_gaps.forget(name)  # what comes back may be another version
     if is_up:
         log.event("backend.up", level="info", backend=name)
     else:
@@ -312,11 +329,32 @@ def _waiting_room(
         is_up=fleet.health.is_up,
         spread=spread,
         down_grace_s=_DOWN_GRACE_PROBES * config.health.interval_s,
+        overload_status=config.queue.overload_status,
+    )
+
+
+def _rewriter(
+    config: TidegateConfig, fleet: Fleet, names: ModelNames | None, scraper: Callable[[], Scraper | None]
+) -> Rewriter | None:
+    """What makes the configured changes to requests; None where there are none to make."""
+    asks = config.usage.ask_engine
+
+    def are_all_known() -> bool:
+        reading = scraper()
+        last = [reading.last(backend.name) for backend in fleet.backends] if reading is not None else [None]
+        return all(one is not None and one.reports for one in last)
+
+    if names is None and not config.models.clamp_max_tokens and asks == "off":
+        return None
+    return Rewriter(
+        names=names,
+        context_tokens=fleet.models.context_tokens if config.models.clamp_max_tokens else None,
+        asks_usage={"off": None, "on": lambda: True, "auto": are_all_known}[asks],
     )
 
 
 def _scraper(
-    backends: Sequence[Backend], waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
+    fleet: Fleet, waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
 ) -> Scraper:
     """Reads the engines' reports for the gate, and says in the log what changes about them."""
     watch = EngineWatch(waiting_room.gate)
@@ -324,6 +362,8 @@ def _scraper(
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
         change = watch.take(name, reports, asked_at)
+        if change is EngineChange.RESTARTED:
+            fleet.route_gaps.forget(name)
         waiting_room.pump((name,))
         room = waiting_room.gate.rooms[name]
         report_log.came(name, room.capacity, change, asked_at, turn_cap=room.knee.cap)
@@ -332,4 +372,4 @@ def _scraper(
         waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen
         report_log.failed(name, waiting_room.gate.rooms[name].capacity, why, asked_at)
 
-    return Scraper(backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)
+    return Scraper(fleet.backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

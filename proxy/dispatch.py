@@ -5,7 +5,7 @@ That is the whole concurrency design; more than one process would need a shared 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from proxy.core.backends import Backend, Candidate
@@ -15,17 +15,19 @@ from proxy.core.outcomes import Outcome
 from proxy.core.ports import ClientT_contra, Clock, Forwarder
 from proxy.core.requests import AttemptResult, RequestView
 from proxy.core.turns import Turn, TurnEnd
+from proxy.dialects import missing_routes, unknown_models
 from proxy.gate import Placement
 from proxy.policy.candidates import Chance, fewest_inflight, prefer_serving_model
 from proxy.state.health import HealthTable
 from proxy.state.ledger import Ledger, Reservation
 from proxy.state.models import ModelTable
+from proxy.state.route_gaps import RouteGaps
 from proxy.state.stored_responses import StoredResponses
 from proxy.waiting_room import WaitingRoom
 
 _RETRY_AFTER_DOWN_S = 2
 """One probe interval: a backend that is back is found by then."""
-_CONNECT, _OVERLOADED = "connect", "overloaded"
+_CONNECT, _OVERLOADED, _WITHOUT_ROUTE = "connect", "overloaded", "no_route"
 """Why another backend is tried; labels of a metric."""
 _STATUS_OF_FAILURE = {Outcome.UPSTREAM_ERROR_CONNECT: 503, Outcome.UPSTREAM_ERROR_TIMEOUT: 504}
 """Whatever else goes wrong before a byte has reached the client is a 502."""
@@ -40,6 +42,7 @@ class Fleet:
     models: ModelTable
     ledger: Ledger
     stored_responses: StoredResponses
+    route_gaps: RouteGaps = field(default_factory=RouteGaps)
 
 
 class _FailedAttempt(Exception):  # noqa: N818 - carries an error between two methods
@@ -82,6 +85,8 @@ class Dispatcher(Generic[ClientT_contra]):
         chance: decides between equal candidates.
         max_attempts: backends tried at most for one request.
         on_down: told the name of a backend that traffic found dead.
+        on_route_missing: told the names of a backend and of a route that it was found not to have.
+        refuses_unknown_models: whether a model that no backend lists is refused here instead of by some engine.
     """
 
     def __init__(
@@ -94,6 +99,8 @@ class Dispatcher(Generic[ClientT_contra]):
         chance: Chance,
         max_attempts: int,
         on_down: Callable[[str], None] | None = None,
+        on_route_missing: Callable[[str, str], None] | None = None,
+        refuses_unknown_models: bool = False,
     ) -> None:
         self._fleet = fleet
         self._waiting_room = waiting_room
@@ -102,6 +109,8 @@ class Dispatcher(Generic[ClientT_contra]):
         self._chance = chance
         self._max_attempts = max_attempts
         self._on_down = on_down
+        self._on_route_missing = on_route_missing
+        self._refuses_unknown_models = refuses_unknown_models
 
     async def serve(self, view: RequestView, client: ClientT_contra, exchange: Exchange) -> None:
         """Give the client an answer from some backend.
@@ -120,7 +129,7 @@ class Dispatcher(Generic[ClientT_contra]):
                     result, backend = await self._attempt(reservation, view, tried, client, exchange)
             except _FailedAttempt as failed:
                 tried.append(failed.backend)
-                self._after_failure(failed.error, tried, exchange)
+                self._after_failure(failed.error, view, tried, exchange)
                 continue
             self._learn(result, backend)
             exchange.finish_with(result)
@@ -215,13 +224,46 @@ class Dispatcher(Generic[ClientT_contra]):
         """Backends that may take this request.
 
         Raises:
-            Refusal: 503 when none is up.
+            Refusal: 503 when none is up; 404 when none lists the model, where that is decided here.
+            RouteMissing: none of those that serve the model has the route.
         """
         candidates = self._candidates(view, tried)
+        if self._fleet.route_gaps:
+            candidates = self._with_route(view, candidates)
         if not candidates:
             message = "No backend is available for this request right now."
             raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
-        return prefer_serving_model(candidates)
+        preferred = prefer_serving_model(candidates)
+        if not preferred[0].serves_model:
+            self._check_model(view)
+        return preferred
+
+    def _with_route(self, view: RequestView, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Leave out backends that are known not to have the route.
+
+        Raises:
+            RouteMissing: none of those that serve the model has it, up or not.
+        """
+        fleet, route = self._fleet, view.route
+        serving = [backend for backend in fleet.backends if self._may_serve(view, backend)] or fleet.backends
+        if all(fleet.route_gaps.lacks(backend.name, route.name) for backend in serving):
+            raise missing_routes.refusal(route, view.target)
+        return [one for one in candidates if not fleet.route_gaps.lacks(one.backend.name, route.name)]
+
+    def _check_model(self, view: RequestView) -> None:
+        """No backend that may be asked lists the model: say why, where its own 404 would say the wrong thing.
+
+        Raises:
+            Refusal: 503 when only backends that are down list it; 404 when none does and that is to be said here.
+        """
+        models = self._fleet.models
+        if view.model is None:
+            return
+        if models.is_served(view.model):
+            message = "Every backend that serves this model is down right now."
+            raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
+        if self._refuses_unknown_models and all(models.is_known(backend.name) for backend in self._fleet.backends):
+            raise unknown_models.refusal(view.model, [card["id"] for card in models.merged()])
 
     def _place(self, candidates: Sequence[Candidate]) -> Reservation:
         """Choose a backend for a request that needs no admission, and reserve a place on it, in one step."""
@@ -237,20 +279,31 @@ class Dispatcher(Generic[ClientT_contra]):
             Candidate(
                 backend=backend,
                 inflight_requests=fleet.ledger.inflight(backend.name),
-                serves_model=view.model is None
-                or not fleet.models.is_known(backend.name)
-                or fleet.models.serves(backend.name, view.model),
+                serves_model=self._may_serve(view, backend),
             )
             for backend in up
         ]
+
+    def _may_serve(self, view: RequestView, backend: Backend) -> bool:
+        """Whether a backend lists the model; True when none is asked for or its list is unknown."""
+        models = self._fleet.models
+        return view.model is None or not models.is_known(backend.name) or models.serves(backend.name, view.model)
 
     def _holder(self, view: RequestView) -> str | None:
         """The backend that has the stored response which a request refers to."""
         return self._fleet.stored_responses.backend_of(view.response_id, self._clock()) if view.response_id else None
 
-    def _after_failure(self, error: UpstreamError, tried: Sequence[Backend], exchange: Exchange) -> None:
+    def _after_failure(
+        self, error: UpstreamError, view: RequestView, tried: Sequence[Backend], exchange: Exchange
+    ) -> None:
         """Let the next attempt begin, or raise the refusal that ends the request."""
         name = tried[-1].name
+        if error.is_without_route:
+            # Nothing was begun. Whether any other backend has it, the next look at the candidates says.
+            if self._fleet.route_gaps.note(name, view.route.name) and self._on_route_missing is not None:
+                self._on_route_missing(name, view.route.name)
+            exchange.count_retry(_WITHOUT_ROUTE)
+            return
         if error.is_refused and self._fleet.health.on_connect_failure(name) and self._on_down is not None:
             self._on_down(name)
         has_more = any(

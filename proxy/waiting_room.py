@@ -13,8 +13,9 @@ from proxy.core.errors import Refusal
 from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock
-from proxy.core.requests import RequestView, StreamEnd
+from proxy.core.requests import RequestView
 from proxy.core.turns import Turn, TurnEnd
+from proxy.dialects.overload import overload_status
 from proxy.gate import Gate, Placement
 from proxy.policy.queueing import retry_after_s
 from proxy.state.wait_queue import Waiting
@@ -63,6 +64,7 @@ class WaitingRoom:
         is_up: whether a backend may take work now.
         spread: chance in [0, 1), so that refused clients do not come back together.
         down_grace_s: how long requests go on waiting when every backend that they may go to is down.
+        overload_status: what who is refused for want of room is told, where the route leaves a choice.
     """
 
     def __init__(
@@ -73,12 +75,14 @@ class WaitingRoom:
         is_up: Callable[[str], bool],
         spread: Callable[[], float],
         down_grace_s: float,
+        overload_status: int = 429,
     ) -> None:
         self.gate = gate
         self._clock = clock
         self._is_up = is_up
         self._spread = spread
         self._down_grace_s = down_grace_s
+        self._overload_status = overload_status
         self._seats: dict[int, _Seat] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -283,6 +287,5 @@ class WaitingRoom:
             self._timer = None
 
     def _overloaded(self, view: RequestView, message: str, retry_s: int) -> Refusal:
-        # Codex takes a 429 for final and retries a 503; everybody else is the other way round or takes both.
-        status = 503 if view.route.stream_end is StreamEnd.RESPONSE_COMPLETED else 429
+        status = overload_status(view.route, self._overload_status)
         return Refusal(Outcome.REFUSED_OVERLOADED, status, message, retry_after_s=retry_s)

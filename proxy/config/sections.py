@@ -13,6 +13,8 @@ from proxy.config.faults import ConfigError
 from proxy.config.values import (
     Count,
     Host,
+    ModelName,
+    ModelPattern,
     Port,
     Seconds,
     SecondsOrZero,
@@ -62,6 +64,29 @@ class AdminConfig(SectionConfig):
         "An address (host, port) of their own for the admin paths.",
         "Without one they are answered on the data port, where every client can read them.",
         shown="null, the data port",
+    )
+
+
+class ModelsConfig(SectionConfig):
+    """The names that clients ask for."""
+
+    aliases: dict[ModelPattern, ModelName] = setting(
+        {},
+        "Names that clients ask for, and the served name that each stands for, e.g. claude-haiku-*: qwen3-coder. "
+        "* and ? match anything in a name that no backend lists; a name without them always counts, is listed, and "
+        "goes before. Of several patterns the first one that matches counts.",
+        "The engine is sent, and its answer says, the served name. * alone answers every misspelt name.",
+        shown="{}, none",
+    )
+    unknown: Literal["refuse", "forward"] = setting(
+        "refuse",
+        "What becomes of a name that no backend lists: refuse answers 404 at once, forward asks an engine.",
+        "Engines that load adapters by name, or do not look at it, need forward; it waits for room like any other.",
+    )
+    clamp_max_tokens: bool = setting(
+        False,
+        "Lowers a max_tokens that does not fit into the model's context beside the prompt, by an estimate of that one.",
+        "Clients that ask for too much then get shorter answers instead of an error that says so.",
     )
 
 
@@ -215,6 +240,11 @@ class QueueConfig(SectionConfig):
         "Most requests that wait; beyond it whoever has waited for the shortest time is told when to come back.",
         "Each holds its body in memory and a connection open.",
     )
+    overload_status: Literal[429, 503] = setting(
+        429,
+        "What a request is answered with for which there is no room; /v1/messages always has 429, /v1/responses 503.",
+        "With 503 some load balancers in front think that the proxy itself is down.",
+    )
 
 
 class RetryConfig(SectionConfig):
@@ -257,6 +287,19 @@ class HealthConfig(SectionConfig):
     )
 
 
+class UsageConfig(SectionConfig):
+    """Token counts."""
+
+    ask_engine: Literal["off", "on", "auto"] = setting(
+        "off",
+        "Streams of chat and completions say how many tokens they took only where they are asked to. on asks where the "
+        "client did not and takes that event out of its stream; auto does so while every engine is known to be vLLM or "
+        "SGLang by its metrics page.",
+        "Off, such streams are counted nowhere. On, engines that do not know stream_options refuse them, and clients "
+        "miss what an engine writes only into the event that is taken out (vLLM: system_fingerprint).",
+    )
+
+
 class TelemetryConfig(SectionConfig):
     """What the proxy says about itself."""
 
@@ -287,6 +330,7 @@ class TidegateConfig(SectionConfig):
     backends: tuple[BackendConfig, ...] = Field(
         default=(), description="The engines. Serving needs at least one; an engine listed twice is refused."
     )
+    models: ModelsConfig = Field(default=ModelsConfig(), description="The names that clients ask for.")
     auth: AuthConfig = Field(default=AuthConfig(), description="Who may use the proxy; without keys, everybody.")
     timeouts: TimeoutsConfig = Field(default=TimeoutsConfig(), description="How long the proxy waits, in seconds.")
     limits: LimitsConfig = Field(
@@ -303,6 +347,7 @@ class TidegateConfig(SectionConfig):
         description="When a failed attempt is repeated: never after a byte of an answer has come.",
     )
     health: HealthConfig = Field(default=HealthConfig(), description="How the proxy learns which backends are up.")
+    usage: UsageConfig = Field(default=UsageConfig(), description="Token counts.")
     telemetry: TelemetryConfig = Field(
         default=TelemetryConfig(), description="What the proxy says about itself: logs and response headers."
     )

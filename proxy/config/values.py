@@ -59,6 +59,8 @@ SecondsOrZero = Annotated[float, Strict(), Field(ge=0, le=86_400, allow_inf_nan=
 Count = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
 Port = Annotated[int, Strict(), Field(ge=0, le=65_535)]
 Host = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._:%-]+$")]
+ModelPattern = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$")]
+ModelName = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f*?]+$")]
 Secret = Annotated[SecretStr, AfterValidator(_sendable)]
 SIZE_MARK = "size"
 SizeBytes = Annotated[

@@ -108,7 +108,7 @@ class HttpForwarder:
         request_id = (b"x-request-id", view.request_id.encode("ascii"))
         if not self._settings.has_receipts:
             return (request_id,)
-        receipt = (request_id, (b"x-tidegate-backend", backend.name.encode("ascii")))
+        receipt = (request_id, (b"x-tidegate-backend", backend.name.encode("ascii")), *view.receipts)
         if exchange.admission is None or exchange.queue_wait_s is None:
             return receipt
         return (

@@ -6,7 +6,7 @@ nothing of it reaches the client before it is known to be whole.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
 
 from proxy.core.errors import OVERLOAD_STATUSES, Retry, UpstreamError
 from proxy.core.outcomes import Outcome
@@ -14,12 +14,11 @@ from proxy.core.ports import Progress
 from proxy.core.requests import AttemptResult, RequestView, Usage
 from proxy.dialects.answer_reader import LARGE_BYTES, LOOK_AFTER, AnswerReader
 from proxy.dialects.errors import stream_error_event
+from proxy.dialects.held_answers import HeldAnswer, for_client, is_without_route
 from proxy.net.client_side import ClientSide
 from proxy.net.header_rules import relayed_headers
 from proxy.net.upstream import ResponseHead, UpstreamConnection
-
-_FULL_RETRY_AFTER: Final = (b"Retry-After", b"2")
-"""Added to a backend's answer that it has no room, where it does not say itself when to come back."""
+from proxy.net.usage_hiding import UsageHidingClient
 
 
 class Relay:
@@ -45,7 +44,7 @@ class Relay:
         may_move: Callable[[], bool] = bool,
     ) -> None:
         self._view = view
-        self._client = client
+        self._client: ClientSide | UsageHidingClient = client
         self._connection = connection
         self._receipt = receipt
         self._answer_buffer_bytes = answer_buffer_bytes
@@ -161,9 +160,12 @@ class Relay:
         self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
         self._unread = self._reader.unread
         client = self._client
+        assert isinstance(client, ClientSide)
         client.on_pause = self._connection.pause_reading
         client.on_resume = self._connection.resume_reading
         client.start(head.status, head.reason, relayed_headers(head.headers, self._receipt), head.content_length)
+        if self._view.hides_usage and is_event_stream:
+            self._client = UsageHidingClient(client)
 
     def _pass_on(self, body: bytes, has_ended: bool, now: float) -> None:
         """The first or the last bytes of an answer that flows."""
@@ -200,12 +202,15 @@ class Relay:
             if is_full and not self._client.is_gone and self._may_move():
                 self.finished.set_exception(_full(self._head.status))
                 return
-            body = b"".join(self._held)
             headers = relayed_headers(self._head.headers, self._receipt)
-            if is_full and not any(name.lower() == b"retry-after" for name, _ in headers):
-                headers.append(_FULL_RETRY_AFTER)
-            self._client.start(self._head.status, self._head.reason, headers, len(body))
-            self._client.write(body, is_last=True)
+            answer = HeldAnswer(self._head.status, self._head.reason, headers, b"".join(self._held))
+            if is_without_route(answer):
+                self.finished.set_exception(_without_route(answer.status))
+                return
+            answer = for_client(self._view, answer)
+            self._head = replace(self._head, status=answer.status)
+            self._client.start(answer.status, answer.reason, answer.headers, len(answer.body))
+            self._client.write(answer.body, is_last=True)
             self._resolve()
         elif self._held_bytes > self._answer_buffer_bytes:
             # Too long to be an error message: pass it on as it is, like any other answer.
@@ -221,6 +226,11 @@ class Relay:
 def _full(status: int) -> UpstreamError:
     message = f"the backend has no room and answered {status}"
     return UpstreamError(_outcome_of(status), message, retry=Retry.ELSEWHERE, is_overloaded=True)
+
+
+def _without_route(status: int) -> UpstreamError:
+    message = f"the backend has no such route and answered {status}"
+    return UpstreamError(Outcome.BACKEND_REJECTED, message, retry=Retry.ELSEWHERE, is_without_route=True)
 
 
 def _outcome_of(status: int) -> Outcome:

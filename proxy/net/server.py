@@ -13,13 +13,16 @@ from urllib.parse import unquote
 
 from aiohttp import HttpVersion11, web
 
-from proxy.core.errors import Refusal
+from proxy.core.errors import Refusal, RouteMissing
 from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock, Recorder
 from proxy.core.requests import Dialect, RequestView
-from proxy.dialects import model_list, request_body, routes
+from proxy.core.retry_hints import LONGEST_S, hint_s
+from proxy.dialects import missing_routes, model_list, request_body, routes
 from proxy.dialects.errors import error_body
+from proxy.dialects.model_names import ModelNames
+from proxy.dialects.rewriting import Rewriter
 from proxy.dialects.turns import turn_of
 from proxy.dispatch import Dispatcher
 from proxy.net.auth import Gatekeeper
@@ -32,6 +35,8 @@ from proxy.state.models import ModelTable
 _LOGGER: Final = logging.getLogger("tidegate")
 _JSON: Final = (b"Content-Type", b"application/json")
 _MODELS_PATH: Final = "/v1/models"
+_NO_RECEIPTS: Final[tuple[tuple[bytes, bytes], ...]] = ()
+_SHORT_WAIT_S: Final = 3
 _CUT_OFF_S: Final = 0.2
 """How long a request that is cut off may take to say so to its client."""
 
@@ -87,6 +92,8 @@ class DataServer(web.Server):
     Args:
         admin_paths: admin paths to answer on this port too.
         is_draining: whether the proxy is about to stop, so that connections are not kept.
+        names: aliases of models; None where none are configured.
+        rewriter: makes the changes to requests that settings ask for; None where none does.
     """
 
     def __init__(
@@ -101,6 +108,8 @@ class DataServer(web.Server):
         clock: Clock,
         admin_paths: AdminPaths,
         is_draining: Callable[[], bool],
+        names: ModelNames | None = None,
+        rewriter: Rewriter | None = None,
     ) -> None:
         super().__init__(self._handle, handler_cancellation=True, access_log=None)
         self._settings = settings
@@ -112,6 +121,8 @@ class DataServer(web.Server):
         self._clock = clock
         self._admin_paths = admin_paths
         self._is_draining = is_draining
+        self._names = names
+        self._rewriter = rewriter
         self._running = 0
         self._has_none_running = asyncio.Event()
         self._has_none_running.set()
@@ -214,6 +225,9 @@ class DataServer(web.Server):
         exchange.request_bytes = len(body)
         is_json_post = request.method == "POST" and not path.endswith("/cancel")
         facts = request_body.read_body(route, body) if is_json_post else request_body.BodyFacts()
+        receipts, hides_usage = _NO_RECEIPTS, False
+        if self._rewriter is not None and is_json_post:
+            body, facts, receipts, hides_usage = self._rewriter.rewrite(route, body, facts)
         exchange.is_stream = facts.is_stream
         turn = turn_of(request.headers, facts.fields, body) if route.generates and is_json_post else None
         view = RequestView(
@@ -228,14 +242,23 @@ class DataServer(web.Server):
             is_stream=facts.is_stream,
             response_id=response_id or facts.previous_response_id,
             turn=turn,
+            receipts=receipts,
+            hides_usage=hides_usage,
         )
-        await self._dispatcher.serve(view, client, exchange)
+        try:
+            await self._dispatcher.serve(view, client, exchange)
+        except RouteMissing:
+            if route.name != "count_tokens":
+                raise
+            exchange.finish(Outcome.COMPLETED, 200, "no backend counts tokens; the answer is an estimate")
+            headers = (_JSON, (b"x-request-id", exchange.request_id.encode()), missing_routes.ESTIMATE_HEADER)
+            self._answer(client, 200, missing_routes.estimated_count(facts.fields), headers)
 
     def _list_models(self, request: web.BaseRequest, path: str, client: ClientSide, exchange: Exchange) -> None:
         if request.method != "GET":
             raise routes.method_not_allowed(request.method, path, "GET")
         is_anthropic = _dialect_of(request) is Dialect.ANTHROPIC
-        cards = self._models.merged()
+        cards = self._models.merged() if self._names is None else self._names.listed(self._models.merged())
         if path == _MODELS_PATH:
             body = model_list.anthropic_list(cards) if is_anthropic else model_list.openai_list(cards)
         else:
@@ -271,7 +294,7 @@ class DataServer(web.Server):
         if dialect is Dialect.ANTHROPIC:
             headers.append((b"request-id", request_id.encode()))
         if refusal.retry_after_s is not None:
-            headers.append((b"Retry-After", b"%d" % refusal.retry_after_s))
+            headers.append((b"Retry-After", b"%d" % _retry_after_s(refusal.retry_after_s, request_id)))
         elif 400 <= refusal.status < 500:
             headers.append((b"x-should-retry", b"false"))
         if refusal.allow is not None:
@@ -293,6 +316,11 @@ class DataServer(web.Server):
             self._refuse(request, client, refusal, exchange.request_id)
         client.detach()
         return _Answered(client)
+
+
+def _retry_after_s(seconds: int, request_id: str) -> int:
+    """Short waits are constants of ours and are spread here; the queue has spread longer ones itself."""
+    return hint_s(seconds, request_id) if seconds <= _SHORT_WAIT_S else min(seconds, LONGEST_S)
 
 
 def _admin_answer(admin: Callable[[str], AdminAnswer], accept: str) -> AdminAnswer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -53,7 +54,7 @@ async def test_with_every_backend_down_the_client_is_told_at_once(rig):
         answer = await gate.raw(chat(path=b"/v1/messages"))
 
         assert status_of(answer) == 503
-        assert b"Retry-After: 2\r\n" in answer
+        assert re.search(rb"\r\nRetry-After: [123]\r\n", answer)
         assert error_of(answer)["type"] == "overloaded_error"
         assert gate.outcomes() == {"refused_no_backend": 1}
 
