@@ -228,7 +228,7 @@ class Dispatcher(Generic[ClientT_contra]):
             RouteMissing: none of those that serve the model has the route.
         """
         candidates = self._candidates(view, tried)
-        if self._fleet.route_gaps:
+        if self._fleet.route_gaps.missing:
             candidates = self._with_route(view, candidates)
         if not candidates:
             message = "No backend is available for this request right now."
@@ -244,8 +244,12 @@ class Dispatcher(Generic[ClientT_contra]):
         Raises:
             RouteMissing: none of those that serve the model has it, up or not.
         """
-        fleet, route = self._fleet, view.route
-        serving = [backend for backend in fleet.backends if self._may_serve(view, backend)] or fleet.backends
+        fleet, route, model = self._fleet, view.route, view.model
+        serving = [
+            backend
+            for backend in fleet.backends
+            if model is None or not fleet.models.is_known(backend.name) or fleet.models.serves(backend.name, model)
+        ] or fleet.backends
         if all(fleet.route_gaps.lacks(backend.name, route.name) for backend in serving):
             raise missing_routes.refusal(route, view.target)
         return [one for one in candidates if not fleet.route_gaps.lacks(one.backend.name, route.name)]
@@ -279,15 +283,12 @@ class Dispatcher(Generic[ClientT_contra]):
             Candidate(
                 backend=backend,
                 inflight_requests=fleet.ledger.inflight(backend.name),
-                serves_model=self._may_serve(view, backend),
+                serves_model=view.model is None
+                or not fleet.models.is_known(backend.name)
+                or fleet.models.serves(backend.name, view.model),
             )
             for backend in up
         ]
-
-    def _may_serve(self, view: RequestView, backend: Backend) -> bool:
-        """Whether a backend lists the model; True when none is asked for or its list is unknown."""
-        models = self._fleet.models
-        return view.model is None or not models.is_known(backend.name) or models.serves(backend.name, view.model)
 
     def _holder(self, view: RequestView) -> str | None:
         """The backend that has the stored response which a request refers to."""

@@ -14,7 +14,7 @@ _OWN_TO_EACH_ANSWER: Final = (
 _SAID: Final = re.compile(rb'"(content|text|arguments|partial_json)":"((?:[^"\\]|\\.)*)"')
 """The parts of an answer's text."""
 
-_ADDED_BY_THE_PROXY: Final = re.compile(r"x-request-id|request-id|x-tidegate-.+")
+_ADDED_BY_THE_PROXY: Final = re.compile(r"x-request-id|request-id|x-should-retry|x-tidegate-.+")
 _OF_ONE_CONNECTION: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "date", "content-length"})
 """Hop-by-hop, or the length of a body that holds an id; the reader has checked the framing."""
 

@@ -8,6 +8,7 @@ from tests.conformance.bodies import CHAT, COMPLETIONS, COUNT_TOKENS, GENERATING
 from tests.conformance.wire import Call, ask
 
 LIMIT_BYTES = 32 * 2**20
+ANTHROPIC_TYPES = {"invalid_request_error", "not_found_error", "request_too_large"}
 CONTROL_PATHS = (
     "/inference/v1/generate",
     "/inference/v1/abort_requests",
@@ -28,8 +29,9 @@ def message_of(path, answer):
     """The sentence of an error that has the dialect's shape, whoever made it."""
     body = answer.json()
     assert isinstance(body.get("error"), dict), body
-    if path.startswith(MESSAGES) and "code" not in body["error"]:  # vLLM's own validation errors have OpenAI's shape
+    if path.startswith(MESSAGES):
         assert body["type"] == "error"
+        assert body["error"]["type"] in ANTHROPIC_TYPES
     assert body["error"]["type"]
     assert body["error"]["message"]
     return body["error"]["message"]
@@ -77,6 +79,8 @@ def test_context_overflow(base_url, openai_client, model, path, is_stream):
     answer = ask(base_url, path, body)
     assert answer.status == 400
     assert str(limit) in message_of(path, answer)
+    if path == MESSAGES:
+        assert message_of(path, answer).startswith("prompt is too long: ")
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])

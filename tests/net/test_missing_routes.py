@@ -83,7 +83,7 @@ async def test_l42_a_restarted_engine_is_asked_again(monkeypatch):
         gate.backend.script = answering(OK)
         assert status_of(await gate.raw(chat(path=b"/v1/messages"))) == 400
         gate.backend.metrics_page = page(start=2_000)
-        await gate.until(lambda: not gate.proxy.fleet.route_gaps)
+        await gate.until(lambda: not gate.proxy.fleet.route_gaps.missing)
 
         assert status_of(await gate.raw(chat(path=b"/v1/messages"))) == 200
 

@@ -5,10 +5,10 @@ def test_a_gap_is_one_backends_and_one_routes():
     """Nothing is concluded about others."""
     gaps = RouteGaps()
 
-    assert not gaps
+    assert not gaps.missing
     assert gaps.note("a", "messages")
     assert not gaps.note("a", "messages")
-    assert gaps
+    assert gaps.missing
     assert gaps.lacks("a", "messages")
     assert not gaps.lacks("a", "chat_completions")
     assert not gaps.lacks("b", "messages")
@@ -26,4 +26,4 @@ def test_a_restart_closes_every_gap():
     assert not gaps.lacks("a", "messages")
     assert gaps.lacks("b", "messages")
     gaps.forget("b")
-    assert not gaps
+    assert not gaps.missing
