@@ -213,7 +213,11 @@ class Dispatcher(Generic[ClientT_contra]):
             return False
         if self._holder(view) == tried[-1].name:
             return False  # nobody else has the response that it goes on from
-        return any(candidate.serves_model for candidate in self._candidates(view, tried))
+        lacks = self._fleet.route_gaps.lacks
+        return any(
+            candidate.serves_model and not lacks(candidate.backend.name, view.route.name)
+            for candidate in self._candidates(view, tried)
+        )
 
     def _note_if_full(self, view: RequestView, backend: Backend, *, is_full: bool) -> None:
         """The gate's books were wrong if a backend has no room for what the gate has let through."""
@@ -264,7 +268,7 @@ class Dispatcher(Generic[ClientT_contra]):
         if view.model is None:
             return
         if models.is_served(view.model):
-            message = "Every backend that serves this model is down right now."
+            message = "No backend that serves this model is available right now."
             raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
         if self._refuses_unknown_models and all(models.is_known(backend.name) for backend in self._fleet.backends):
             raise unknown_models.refusal(view.model, [card["id"] for card in models.merged()])
