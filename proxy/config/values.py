@@ -53,14 +53,26 @@ def _sendable(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("must be printable")
+    return name
+
+
+def _plain_name(name: str) -> str:
+    if "*" in name or "?" in name:
+        raise ValueError("must be the name of one model, without * and ?")
+    return _printable(name)
+
+
 # Strict, because a coerced `true` would become one second. The ceiling of a day is there to catch milliseconds.
 Seconds = Annotated[float, Strict(), Field(gt=0, le=86_400, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Strict(), Field(ge=0, le=86_400, allow_inf_nan=False)]
 Count = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
 Port = Annotated[int, Strict(), Field(ge=0, le=65_535)]
 Host = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._:%-]+$")]
-ModelPattern = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$")]
-ModelName = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f*?]+$")]
+ModelPattern = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_printable)]
+ModelName = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain_name)]
 Secret = Annotated[SecretStr, AfterValidator(_sendable)]
 SIZE_MARK = "size"
 SizeBytes = Annotated[

@@ -24,6 +24,7 @@ _ANTHROPIC_TYPES: Final = frozenset(
 )  # fmt: skip
 _TOO_LONG_STATUSES: Final = frozenset({400, 413, 422})
 _NO_ROUTE_STATUSES: Final = frozenset({404, 405})
+_NO_ROUTE_WORDS: Final = frozenset({"not found", "method not allowed"})
 _UNSEEN: Final = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TAG: Final = re.compile(r"<[^<>]{0,2000}>")
@@ -47,15 +48,15 @@ class _Said(NamedTuple):
 
 
 def lacks_route(status: int, body: bytes) -> bool:
-    """Whether an answer means that the backend has no such route.
+    """Whether an answer means that the engine has no such route.
 
-    A model or a stored response that is not found is said in an error object; only a web framework, or a server that
-    is no engine, answers without one.
+    Its web framework says so in two words. A model or a stored response that is not found is said in a sentence; a
+    page of HTML, or nothing, comes from a server in between that may know better in a moment, and is not remembered.
     """
     if status not in _NO_ROUTE_STATUSES:
         return False
-    said = _said(body)
-    return not said.is_error and not isinstance(said.fields.get("message"), str)
+    message = _said(body).message
+    return message is not None and message.strip().lower() in _NO_ROUTE_WORDS
 
 
 def in_dialect(dialect: Dialect, status: int, body: bytes, estimate_tokens: int) -> bytes | None:

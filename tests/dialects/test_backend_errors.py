@@ -201,14 +201,12 @@ def test_any_json_at_all_becomes_an_error_of_the_dialect(dialect, value):
     [
         (404, b'{"detail":"Not Found"}'),
         (405, b'{"detail":"Method Not Allowed"}'),
-        (404, b""),
-        (404, b"404 page not found"),
-        (404, HTML),
-        (404, b"[]"),
+        (404, b'{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}'),
+        (405, b'{"error":{"message":"Method Not Allowed","type":"Method Not Allowed","param":null,"code":405}}'),
     ],
 )
 def test_l42_a_route_that_is_not_there(status, body):
-    """A web framework, or no engine at all, says so without an error object."""
+    """The engine's web framework says so in two words, in vLLM's error object or without."""
     assert lacks_route(status, body)
 
 
@@ -220,11 +218,16 @@ def test_l42_a_route_that_is_not_there(status, body):
         (404, b'{"object":"error","message":"The model `x` does not exist.","type":"NotFoundError","code":404}'),
         (404, b'{"error":{"message":"Response with id \'resp_1\' not found.","code":404}}'),
         (404, b'{"error":"model \'x\' not found"}'),
+        (404, b""),
+        (404, b"404 page not found"),
+        (404, HTML),
+        (404, b"[]"),
+        (404, b'{"detail":{"x":"Not Found"}}'),
         (400, b'{"detail":"Not Found"}'),
         (500, b""),
         (503, b"no healthy upstream"),
     ],
 )
 def test_l42_a_model_or_a_response_that_is_not_there_is_something_else(status, body):
-    """The route exists, and stays in use."""
+    """So is what a server in between says while an engine is being replaced: the route stays in use."""
     assert not lacks_route(status, body)

@@ -62,6 +62,19 @@ async def test_l42_when_no_engine_has_it_the_error_says_so(rig, path):
         assert gate.log.getvalue().count('"backend.route_missing"') == 1
 
 
+async def test_l42_what_a_server_in_between_says_is_not_remembered(rig):
+    """A route of an ingress that is just being replaced: its words are passed on, and the next request is asked."""
+    page = b"404 page not found\n"
+    raw = b"HTTP/1.1 404 X\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page)
+    async with rig(answering(raw)) as gate:
+        lost = await gate.raw(chat(path=b"/v1/messages"))
+        gate.backend.script = answering(OK)
+        found = await gate.raw(chat(path=b"/v1/messages"))
+
+        assert (status_of(lost), status_of(found)) == (404, 200)
+        assert "404 page not found" in error_of(lost)["message"]
+
+
 async def test_l42_a_backend_that_was_away_is_asked_again(rig):
     """What comes back may be another version."""
     async with rig(old_engine, health={"interval_s": 0.05}) as gate:
