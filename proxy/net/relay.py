@@ -12,8 +12,9 @@ from proxy.core.errors import OVERLOAD_STATUSES, Retry, UpstreamError
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Progress
 from proxy.core.requests import AttemptResult, RequestView, Usage
-from proxy.dialects.answer_reader import LARGE_BYTES, LOOK_AFTER, AnswerReader
+from proxy.dialects.answer_reader import AnswerReader
 from proxy.dialects.errors import stream_error_event
+from proxy.net.chunk_pipe import ChunkPipe
 from proxy.net.client_side import ClientSide
 from proxy.net.header_rules import relayed_headers
 from proxy.net.upstream import ResponseHead, UpstreamConnection
@@ -31,7 +32,13 @@ class Relay:
     Attributes:
         finished: resolves once the client has been given an answer, complete or broken off; fails with
             `UpstreamError` when nothing has reached the client.
+        pipe: the short way for whole chunks, once the first token has passed.
     """
+
+    __slots__ = (
+        "_answer_buffer_bytes", "_client", "_connection", "_failure", "_head", "_held", "_held_bytes", "_may_move",
+        "_progress", "_reader", "_receipt", "_told_events", "_view", "finished", "pipe",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -52,12 +59,12 @@ class Relay:
         self._progress = progress
         self._may_move = may_move
         self._told_events = -1
-        self._unread: list[tuple[float, bytes]] = []
         self._head: ResponseHead | None = None
         self._held: list[bytes] | None = None
         self._held_bytes = 0
         self._reader: AnswerReader | None = None
         self._failure: UpstreamError | None = None
+        self.pipe: ChunkPipe | None = None
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_received(self, head: ResponseHead | None, body: bytes, has_ended: bool, now: float) -> None:
@@ -72,20 +79,6 @@ class Relay:
             self._hold(body, has_ended, now)
             return
         self._pass_on(body, has_ended, now)
-
-    def on_chunk(self, chunk: bytes, body: bytes, now: float) -> None:
-        """One whole chunk of a stream, passed on as it came where the client's framing is the same."""
-        if self._held is not None:
-            self._hold(body, has_ended=False, now=now)
-            return
-        self._client.write_chunk(chunk, body)
-        # What `reader.feed` does: for every chunk of every stream a call more costs as much as the rest of this.
-        unread, reader = self._unread, self._reader
-        assert reader is not None
-        unread.append((now, body))
-        if len(unread) >= LOOK_AFTER or len(body) > LARGE_BYTES or reader.awaits_first_token:
-            reader.look()
-            self._tell(reader)
 
     def on_failed(self, error: UpstreamError) -> None:
         """The backend will not complete the answer."""
@@ -111,6 +104,7 @@ class Relay:
         status = self._head.status if self._head is not None else 0
         if reader is None:
             return AttemptResult(self._whole_ending(status), status, bytes_relayed=self._held_bytes)
+        reader.look()
         outcome, note = self._ending(reader)
         return AttemptResult(
             outcome=outcome,
@@ -148,6 +142,8 @@ class Relay:
     def _break_off(self, message: str, code: str) -> None:
         reader, route = self._reader, self._view.route
         last_words = b""
+        if reader is not None:
+            reader.look()
         if reader is not None and reader.is_at_event_boundary and not reader.has_ended:
             last_words = stream_error_event(route.dialect, route.stream_end, message, code)
         self._client.break_off(last_words)
@@ -159,7 +155,6 @@ class Relay:
         is_readable = kinds.get(b"content-encoding", b"identity") == b"identity"
         is_event_stream = is_readable and kinds.get(b"content-type", b"").startswith(b"text/event-stream")
         self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
-        self._unread = self._reader.unread
         client = self._client
         client.on_pause = self._connection.pause_reading
         client.on_resume = self._connection.resume_reading
@@ -176,6 +171,14 @@ class Relay:
             self._client.write(body, is_last=has_ended)
         if has_ended:
             self._resolve()
+        elif self.pipe is None and not self._reader.awaits_first_token:
+            self.pipe = self._client.pipe(self._reader.chunks, self._reader.times, self._look)
+
+    def _look(self) -> None:
+        """A batch of chunks has gone the short way."""
+        assert self._reader is not None
+        self._reader.look()
+        self._tell(self._reader)
 
     def _tell(self, reader: AnswerReader) -> None:
         """Say how far the answer has come; the reader counts a batch at a time, so this is not every chunk."""

@@ -10,8 +10,7 @@ from proxy.core.requests import FinishedRequest, Usage
 def finished(**changes: Any) -> FinishedRequest:
     """One streamed answer: 100 prompt tokens, half of them cached, first token at 0.2 s, two pauses."""
     gaps = GapCounter()
-    for at in (1.0, 1.015, 41.015):
-        gaps.mark(at)
+    gaps.mark((1.0, 1.015, 41.015))
     record = FinishedRequest(
         request_id="req-1",
         route="chat_completions",
