@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from proxy.core.gaps import GapCounter
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
@@ -28,4 +30,4 @@ def finished(**changes: Any) -> FinishedRequest:
         request_bytes=1000,
         response_bytes=2000,
     )
-    return record._replace(**changes)
+    return structs.replace(record, **changes)
