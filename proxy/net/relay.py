@@ -16,8 +16,8 @@ from proxy.dialects.answer_reader import AnswerReader
 from proxy.dialects.errors import stream_error_event
 from proxy.net.chunk_pipe import ChunkPipe
 from proxy.net.client_side import ClientSide
-from proxy.net.header_rules import relayed_headers
-from proxy.net.upstream import ResponseHead, UpstreamConnection
+from proxy.net.header_rules import ResponseHead
+from proxy.net.upstream import UpstreamConnection
 
 _FULL_RETRY_AFTER: Final = (b"Retry-After", b"2")
 """Added to a backend's answer that it has no room, where it does not say itself when to come back."""
@@ -111,7 +111,7 @@ class Relay:
             status=status,
             usage=reader.usage() if self._view.route.generates else Usage(),
             first_token_at=reader.first_token_at,
-            gap_counts=tuple(reader.gaps.counts),
+            gap_counts=tuple(reader.gaps.counts) if reader.is_event_stream else (),
             gap_sum_s=reader.gaps.sum_s,
             bytes_relayed=reader.body_bytes,
             response_id=reader.response_id(),
@@ -150,15 +150,13 @@ class Relay:
 
     def _commit(self, head: ResponseHead) -> None:
         """From here on the client has the answer's status; no other attempt may follow."""
-        kinds = {name.lower(): value.lower() for name, value in head.headers}
         # What is compressed cannot be read along, and no plain words may be put into it.
-        is_readable = kinds.get(b"content-encoding", b"identity") == b"identity"
-        is_event_stream = is_readable and kinds.get(b"content-type", b"").startswith(b"text/event-stream")
+        is_event_stream = not head.is_encoded and head.content_type.startswith(b"text/event-stream")
         self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
         client = self._client
         client.on_pause = self._connection.pause_reading
         client.on_resume = self._connection.resume_reading
-        client.start(head.status, head.reason, relayed_headers(head.headers, self._receipt), head.content_length)
+        client.start(head.status, head.reason, (*head.headers, *self._receipt), head.content_length)
 
     def _pass_on(self, body: bytes, has_ended: bool, now: float) -> None:
         """The first or the last bytes of an answer that flows."""
@@ -204,7 +202,7 @@ class Relay:
                 self.finished.set_exception(_full(self._head.status))
                 return
             body = b"".join(self._held)
-            headers = relayed_headers(self._head.headers, self._receipt)
+            headers = [*self._head.headers, *self._receipt]
             if is_full and not any(name.lower() == b"retry-after" for name, _ in headers):
                 headers.append(_FULL_RETRY_AFTER)
             self._client.start(self._head.status, self._head.reason, headers, len(body))

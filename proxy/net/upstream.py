@@ -5,8 +5,8 @@ connection; whoever sends hands in a sink that gets head, body and end as they a
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol, cast
 
 import httptools
@@ -15,6 +15,7 @@ from proxy.core.errors import Retry, UpstreamError
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock
 from proxy.net.chunk_pipe import LOOK_AFTER, NO_SIZE_LINE, SIZE_LINES, ChunkPipe
+from proxy.net.header_rules import ResponseHead, response_head
 
 _MAX_HEADERS: Final = 256
 _MAX_HEADER_BYTES: Final = 65_536
@@ -22,8 +23,6 @@ _MAX_HEAD_READ_BYTES: Final = 2 * _MAX_HEADER_BYTES + 262_144
 """Read before the head was complete: the parser keeps an unfinished line to itself. One read brings 256 kB at most."""
 _JOIN_BELOW_BYTES: Final = 65_536
 """Up to here one copy costs less than a second system call."""
-
-Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +42,6 @@ class UpstreamTimeouts:
     idle_s: float
     keepalive_s: float
     max_age_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
-    """Status line and headers of an answer; `content_length` is None unless it was given."""
-
-    status: int
-    reason: bytes
-    headers: Headers
-    is_chunked: bool
-    content_length: int | None
 
 
 class ResponseSink(Protocol):
@@ -84,7 +72,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_clock", "_ends_with_connection", "_has_bytes", "_has_ended", "_has_head", "_head", "_head_size",
-        "_header_bytes", "_headers", "_is_chunk_over", "_is_interim", "_is_read_paused", "_is_reused", "_is_spoiled",
+        "_headers", "_is_chunk_over", "_is_interim", "_is_read_paused", "_is_reused", "_is_spoiled",
         "_last_activity_at", "_loop", "_parser", "_pieces", "_pieces_of_message", "_pipe", "_reason", "_sink",
         "_timeouts", "_timer", "_transport", "created_at", "idle_since", "on_body",
     )  # fmt: skip
@@ -113,7 +101,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._reason = b""
         self._head_size = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self._header_bytes = 0
         self._head: ResponseHead | None = None
         self._pieces.clear()
         self._pieces_of_message: int | None = None
@@ -239,12 +226,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; trailers come here too, after the head, and are dropped."""
-        if self._has_head or self._has_ended:
-            return
-        self._header_bytes += len(name) + len(value)
-        if len(self._headers) >= _MAX_HEADERS or self._header_bytes > _MAX_HEADER_BYTES:
-            raise ValueError("too many response headers")
-        self._headers.append((name, value))
+        if not self._has_head:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is complete: 100 and 103 are steps on the way, anything else is the answer."""
@@ -254,8 +237,11 @@ class UpstreamConnection(asyncio.Protocol):
         if 100 <= status < 200:
             self._is_interim = True
             return
+        headers = self._headers
+        if len(headers) > _MAX_HEADERS or sum(map(len, chain.from_iterable(headers))) > _MAX_HEADER_BYTES:
+            raise ValueError("too many response headers")
         self._has_head = True
-        self._head = head = _response_head(status, self._reason, self._headers)
+        self._head = head = response_head(status, self._reason, headers)
         self._is_chunk_over = head.is_chunked
         has_body = status not in (204, 304)
         self._ends_with_connection = has_body and not head.is_chunked and head.content_length is None
@@ -327,18 +313,6 @@ class UpstreamConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _response_head(status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]]) -> ResponseHead:
-    is_chunked = False
-    content_length = None
-    for name, value in headers:
-        lowered = name.lower()
-        if lowered == b"transfer-encoding":
-            is_chunked = value.lower().endswith(b"chunked")
-        elif lowered == b"content-length":
-            content_length = int(value)  # llhttp has checked that it is digits only
-    return ResponseHead(status, reason, tuple(headers), is_chunked, content_length)
 
 
 def _cause(error: Exception) -> str:
