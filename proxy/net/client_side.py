@@ -13,6 +13,7 @@ from typing import Final
 
 from proxy.net.chunk_pipe import ChunkPipe
 from proxy.net.connection import ClientConnection
+from proxy.net.header_rules import header_lines
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with zero seconds: closing sends RST, which no client takes for a clean end."""
@@ -89,8 +90,7 @@ class ClientSide:
         self.keep_alive = self.keep_alive and not self._is_draining()
         self._is_chunked = has_body and content_length is None and self._is_http11
         self._left_bytes = content_length if has_body else 0
-        lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason or _phrase(status))]
-        lines += [b"%b: %b\r\n" % header for header in headers]
+        lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason or _phrase(status)), header_lines(headers)]
         if self._is_chunked:
             lines.append(b"Transfer-Encoding: chunked\r\n")
         elif content_length is not None and (has_body or self._is_head):

@@ -4,6 +4,7 @@ docs/architecture.md lists the differences between what a client sends and what 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -46,6 +47,7 @@ _PLAIN_OPTIONS: Final = frozenset({b"keep-alive", b"close"})
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
 _NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id"}
+_LINE: Final = b"%b: %b\r\n"
 _READ: Final = _NOT_RELAYED | {b"content-type", b"content-encoding"}
 
 
@@ -119,16 +121,17 @@ def forwarded_headers(headers: Iterable[Header], options: frozenset[bytes]) -> t
         headers: as received.
         options: what its `Connection` headers name.
     """
-    stopped = _STOPPED | options if options else _STOPPED
-    return tuple(
-        [
-            header
-            for header in headers
-            if (name := header[0].lower()) not in stopped and (b"_" not in name or not _is_twin(name))
-        ]
-    )
+    if options:
+        headers = [header for header in headers if header[0].lower() not in options]
+    return tuple([header for header in headers if _passes(header[0])])
 
 
-def _is_twin(name: bytes) -> bool:
-    """Whether an underscore spelling would mean one of ours behind a lenient server (`content_length`)."""
-    return name.replace(b"_", b"-") in _STOPPED
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they are written."""
+    return b"".join(map(_LINE.__mod__, headers))
+
+
+@lru_cache(maxsize=512)  # clients send the same few dozen names again and again
+def _passes(name: bytes) -> bool:
+    """Whether a client's header goes on; spelled with underscores it may be one of ours to a lenient server."""
+    return name.lower().replace(b"_", b"-") not in _STOPPED

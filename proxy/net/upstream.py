@@ -238,7 +238,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._is_interim = True
             return
         headers = self._headers
-        if len(headers) > _MAX_HEADERS or sum(map(len, chain.from_iterable(headers))) > _MAX_HEADER_BYTES:
+        is_long = (
+            self._head_size > _MAX_HEADER_BYTES and sum(map(len, chain.from_iterable(headers))) > _MAX_HEADER_BYTES
+        )
+        if is_long or len(headers) > _MAX_HEADERS:
             raise ValueError("too many response headers")
         self._has_head = True
         self._head = head = response_head(status, self._reason, headers)

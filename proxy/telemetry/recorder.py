@@ -45,7 +45,7 @@ def _fields(finished: FinishedRequest) -> dict[str, Any]:
         "request_id": printable(finished.request_id),
         "route": finished.route,
         "model": printable(finished.model),
-        "outcome": finished.outcome.value,
+        "outcome": str(finished.outcome),
         "status": finished.status,
         "is_stream": finished.is_stream,
         "duration_s": _rounded(finished.duration_s),
