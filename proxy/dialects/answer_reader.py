@@ -4,7 +4,6 @@ Owned by one relay. It keeps the first and the last few kilobytes and nothing el
 and parses only at the end: what a chunk costs on the way is two appends.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ _HEAD_BYTES: Final = 2_048
 _TAIL_BYTES: Final = 8_192
 """Enough for the last content event, the usage event and the terminal one."""
 
-_STOP: Final = re.compile(rb'"(?:finish_reason|stop_reason)": ?"([a-z_]{1,20})"')
 _STOPS: Final = {
     b"tool_calls": StopReason.TOOL_USE,
     b"tool_use": StopReason.TOOL_USE,
@@ -152,8 +150,8 @@ class AnswerReader:
             if b'"type":"function_call"' in end:
                 return StopReason.TOOL_USE
             return StopReason.END_TURN if b'"status":"completed"' in end else StopReason.OTHER
-        found = _STOP.findall(end)
-        return _STOPS.get(found[-1], StopReason.OTHER) if found else StopReason.OTHER
+        _, reason = max(_last_text(end, b'"finish_reason":'), _last_text(end, b'"stop_reason":'))
+        return _STOPS.get(reason, StopReason.OTHER)
 
     def response_id(self) -> str | None:
         """The id of the response that the answer carries, if it carries one that may be stored."""
@@ -165,6 +163,12 @@ class AnswerReader:
             return None
         found = start[at + 6 : at + 6 + 140].split(b'"', 1)[0]
         return found.decode("ascii", "replace")
+
+
+def _last_text(window: bytes, field: bytes) -> tuple[int, bytes]:
+    """The last short text that a field has in a window, and where it stands; nulls are passed over."""
+    at = max(window.rfind(field + b'"'), window.rfind(field + b' "'))
+    return at, window[at + len(field) : at + len(field) + 24].split(b'"', 2)[1] if at >= 0 else b""
 
 
 def _usage_object(window: bytes, *, last: bool) -> dict[str, Any]:
