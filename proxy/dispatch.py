@@ -103,6 +103,7 @@ class Dispatcher(Generic[ClientT_contra]):
         refuses_unknown_models: bool = False,
     ) -> None:
         self._fleet = fleet
+        self._by_name = {backend.name: backend for backend in fleet.backends}
         self._waiting_room = waiting_room
         self._forwarder = forwarder
         self._clock = clock
@@ -153,7 +154,7 @@ class Dispatcher(Generic[ClientT_contra]):
         placement = await room.admit(view, turn, names, exchange)
         end, was_not_served = TurnEnd(), False
         try:
-            backend = next(backend for backend in self._fleet.backends if backend.name == placement.backend)
+            backend = self._by_name[placement.backend]
             reservation = self._fleet.ledger.reserve(backend)
             progress = _Progress(room, placement, self._clock)
             result, _ = await self._attempt(reservation, view, tried, client, exchange, progress=progress)

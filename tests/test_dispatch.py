@@ -107,7 +107,8 @@ async def test_success_closes_its_reservation_with_the_result_and_leaves_one_rec
 
     assert [Outcome.COMPLETED] == story.ledger.endings
     assert story.holds_nothing()
-    assert (Outcome.COMPLETED, 200, 7) == (*story.recorder.only[3:5], story.recorder.only.response_bytes)
+    record = story.recorder.only
+    assert (Outcome.COMPLETED, 200, 7) == (record.outcome, record.status, record.response_bytes)
     assert [story.recorder.only.backend] == story.forwarder.asked
 
 
@@ -131,7 +132,8 @@ async def test_a_failure_that_may_not_be_repeated_is_one_attempt_and_one_refusal
     assert (2 if status == 503 else None) == refusal.retry_after_s
     assert [outcome] == story.ledger.endings
     assert story.holds_nothing()
-    assert (outcome, status, {}) == (*story.recorder.only[3:5], story.recorder.only.retries)
+    record = story.recorder.only
+    assert (outcome, status, {}) == (record.outcome, record.status, record.retries)
 
 
 async def test_a_request_cancelled_in_its_attempt_gives_its_place_back():

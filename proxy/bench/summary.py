@@ -35,6 +35,7 @@ class Summary:
 
     Attributes:
         good_turns_per_s: turns finished in the window whose first token had come within the limit, holds included.
+        good_turns_unheld_per_s: the same with the limit counted from when the proxy let the turn in.
         first_token_s: from the moment the agent wanted the turn.
         first_token_unheld_s: the same without refusals' pauses and without what the proxy said it held.
         hold_s: those two together, by turn.
@@ -49,6 +50,7 @@ class Summary:
     turns_per_s: float
     turns_per_min: float
     good_turns_per_s: float
+    good_turns_unheld_per_s: float
     sessions_finished: int
     sessions_given_up: int
     output_tokens_per_s: float
@@ -79,7 +81,7 @@ def summarise(run: RunRecord, first_token_limit_s: float) -> Summary:
     ended = [turn for turn in run.turns if not turn.is_failed and _is_in(run, turn.end_s)]
     begun = [turn for turn in run.turns if _is_in(run, turn.first_s)]
     open_turns = [turn for turn in run.turns if turn.end_s is None or turn.end_s > run.end_s]
-    good = [turn for turn in ended if (wait_s := _first_token_s(turn)) is not None and wait_s <= first_token_limit_s]
+    waits_s = [(wait_s, wait_s - _hold_s(turn)) for turn in ended if (wait_s := _first_token_s(turn)) is not None]
     by_agent = Counter(turn.agent for turn in ended)
     agent_turns = [by_agent[agent] for agent in range(run.agents)]
     returning = [turn for turn in ended if turn.is_returning]
@@ -89,7 +91,8 @@ def summarise(run: RunRecord, first_token_limit_s: float) -> Summary:
         turns=len(ended),
         turns_per_s=len(ended) / window_s,
         turns_per_min=60 * len(ended) / window_s,
-        good_turns_per_s=len(good) / window_s,
+        good_turns_per_s=sum(wait_s <= first_token_limit_s for wait_s, _ in waits_s) / window_s,
+        good_turns_unheld_per_s=sum(unheld_s <= first_token_limit_s for _, unheld_s in waits_s) / window_s,
         sessions_finished=sum(_is_in(run, time_s) for time_s in run.sessions),
         sessions_given_up=sum(_is_in(run, time_s) for time_s in run.given_up),
         output_tokens_per_s=sum(_tokens_in(run, turn) for turn in run.turns) / window_s,

@@ -66,6 +66,7 @@ def _rows(limit_s: float) -> tuple[tuple[str, _Cell, _Amount | None], ...]:
     return (
         ("turns/s", lambda s: f"{number(s.turns_per_s)} ({number(s.turns_per_min)}/min)", lambda s: s.turns_per_s),
         (f"good turns/s (TTFT <= {limit_s:g} s)", lambda s: number(s.good_turns_per_s), lambda s: s.good_turns_per_s),
+        ("  holds not counted", lambda s: number(s.good_turns_unheld_per_s), lambda s: s.good_turns_unheld_per_s),
         ("output tok/s", lambda s: number(s.output_tokens_per_s), lambda s: s.output_tokens_per_s),
         ("sessions finished", lambda s: str(s.sessions_finished), lambda s: s.sessions_finished),
         ("TTFT p50/p90/p99, holds in", lambda s: _spread(s.first_token_s), lambda s: s.first_token_s.p50),

@@ -81,8 +81,8 @@ class ModelsConfig(SectionConfig):
     unknown: Literal["refuse", "forward"] = setting(
         "refuse",
         "What becomes of a name that no backend lists: refuse answers 404 at once, forward asks an engine.",
-        "Engines that load adapters when asked for them, or look at no name, need forward; such a request waits for room "
-        "like any other. An adapter that was just loaded is refused until health.models_interval_s is over.",
+        "Engines that load adapters when asked for them, or look at no name, need forward; that waits for room as all "
+        "do. An adapter that was just loaded is refused until health.models_interval_s is over.",
     )
     clamp_max_tokens: bool = setting(
         False,

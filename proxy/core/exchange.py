@@ -6,12 +6,14 @@ It is a context manager whose exit writes one `FinishedRequest`, whatever happen
 from types import TracebackType
 from typing import Self
 
+from msgspec import Struct
+
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock, Recorder
 from proxy.core.requests import AttemptResult, FinishedRequest, Usage
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """What is known of a request so far.
 
     Attributes:
@@ -19,36 +21,33 @@ class Exchange:
         route: closed route name, `other` until one is matched.
         model: closed model label.
         sent_at: when the first attempt's bytes were handed to a backend, or None.
+        ending: how it ended, once that is stated.
     """
 
-    __slots__ = (
-        "_clock", "_ending", "_recorder", "_status", "admission", "arrived_at", "backend", "estimated_tokens",
-        "expected_tokens", "is_stream", "model", "note", "queue", "queue_wait_s", "request_bytes", "request_id",
-        "result", "retries", "route", "sent_at", "would_wait",
-    )  # fmt: skip
+    request_id: str
+    recorder: Recorder
+    clock: Clock
+    arrived_at: float = 0.0
+    route: str = "other"
+    model: str = "none"
+    is_stream: bool = False
+    backend: str | None = None
+    request_bytes: int = 0
+    sent_at: float | None = None
+    retries: dict[str, int] = {}  # each exchange gets its own
+    admission: str | None = None
+    queue: str | None = None
+    queue_wait_s: float | None = None
+    expected_tokens: int | None = None
+    estimated_tokens: int | None = None
+    would_wait: bool = False
+    note: str | None = None
+    result: AttemptResult | None = None
+    ending: Outcome | None = None
+    status: int = 0
 
-    def __init__(self, *, request_id: str, recorder: Recorder, clock: Clock) -> None:
-        self._recorder = recorder
-        self._clock = clock
-        self._ending: Outcome | None = None
-        self._status = 0
-        self.request_id = request_id
-        self.arrived_at = clock()
-        self.route = "other"
-        self.model = "none"
-        self.is_stream = False
-        self.backend: str | None = None
-        self.request_bytes = 0
-        self.sent_at: float | None = None
-        self.retries: dict[str, int] = {}
-        self.admission: str | None = None
-        self.queue: str | None = None
-        self.queue_wait_s: float | None = None
-        self.expected_tokens: int | None = None
-        self.estimated_tokens: int | None = None
-        self.would_wait = False
-        self.note: str | None = None
-        self.result: AttemptResult | None = None
+    def __post_init__(self) -> None:
+        self.arrived_at = self.clock()
 
     def count_retry(self, reason: str) -> None:
         """An attempt is about to be repeated."""
@@ -56,9 +55,9 @@ class Exchange:
 
     def finish(self, outcome: Outcome, status: int, note: str | None = None) -> None:
         """State how it ended; the first statement counts."""
-        if self._ending is None:
-            self._ending = outcome
-            self._status = status
+        if self.ending is None:
+            self.ending = outcome
+            self.status = status
             self.note = note
 
     def finish_with(self, result: AttemptResult) -> None:
@@ -74,19 +73,19 @@ class Exchange:
             # Only cancellation leaves no statement behind: the client went, or the proxy is stopping.
             self.finish(Outcome.INTERNAL_ERROR if issubclass(kind, Exception) else Outcome.CLIENT_CLOSED, 0)
         self.finish(Outcome.INTERNAL_ERROR, 0, "no ending was stated")
-        self._recorder.record(self._finished())
+        self.recorder.record(self._finished())
 
     def _finished(self) -> FinishedRequest:
         result = self.result
-        assert self._ending is not None
+        assert self.ending is not None
         first_token_at = result.first_token_at if result else None
         return FinishedRequest(
             request_id=self.request_id,
             route=self.route,
             model=self.model,
-            outcome=self._ending,
-            status=self._status,
-            duration_s=self._clock() - self.arrived_at,
+            outcome=self.ending,
+            status=self.status,
+            duration_s=self.clock() - self.arrived_at,
             is_stream=self.is_stream,
             backend=self.backend,
             overhead_s=self._overhead_s(),

@@ -51,9 +51,9 @@ class Outcome(StrEnum):
     @property
     def is_refusal(self) -> bool:
         """Whether the proxy itself turned the request away."""
-        return self.value.startswith("refused_")
+        return self.startswith("refused_")
 
     @property
     def is_backend_fault(self) -> bool:
         """Whether this ending counts against the backend's health."""
-        return self.value.startswith("upstream_error_")
+        return self.startswith("upstream_error_")

@@ -1,14 +1,15 @@
 """What a request is (`RequestView`), what one attempt gave (`AttemptResult`), and what is recorded at its end.
 
-Immutable values only (tuples where one is made for every request: they cost a fifth of a frozen dataclass). Times are
-monotonic seconds unless the name says otherwise.
+Immutable values only (msgspec's structs where one is made for every request: a tenth of what a frozen dataclass costs).
+Times are monotonic seconds unless the name says otherwise.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from types import MappingProxyType
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from proxy.core.outcomes import Outcome
 from proxy.core.turns import StopReason, Turn
@@ -54,7 +55,7 @@ class Route:
     is_multipart: bool = False
 
 
-class RequestView(NamedTuple):
+class RequestView(Struct, frozen=True, gc=False):
     """What the proxy knows of a request before it decides.
 
     Attributes:
@@ -83,7 +84,7 @@ class RequestView(NamedTuple):
     hides_usage: bool = False
 
 
-class Usage(NamedTuple):
+class Usage(Struct, frozen=True, gc=False):
     """Token counts as the engine reported them; None means not reported, never zero.
 
     Attributes:
@@ -97,7 +98,7 @@ class Usage(NamedTuple):
     completion_tokens: int | None = None
 
 
-class AttemptResult(NamedTuple):
+class AttemptResult(Struct, frozen=True, gc=False):
     """How one attempt ended once the client had been given an answer.
 
     Attributes:
@@ -122,7 +123,7 @@ class AttemptResult(NamedTuple):
     note: str | None = None
 
 
-class FinishedRequest(NamedTuple):
+class FinishedRequest(Struct, frozen=True, gc=False):
     """The one record of a request, written once, from which metrics and the log line are made.
 
     Attributes:

@@ -3,6 +3,8 @@
 from enum import IntEnum, StrEnum, unique
 from typing import NamedTuple
 
+from msgspec import Struct
+
 UNNAMED = "prompt:"
 """How the id of a session begins that its client did not name."""
 
@@ -45,7 +47,7 @@ class StopReason(StrEnum):
     """Cut at a limit, or not seen. An agent usually comes back at once."""
 
 
-class Turn(NamedTuple):
+class Turn(Struct, frozen=True, gc=False):
     """What admission needs to know of a request.
 
     Attributes:
@@ -72,7 +74,7 @@ class Turn(NamedTuple):
     is_batch: bool = False
 
 
-class TurnEnd(NamedTuple):
+class TurnEnd(Struct, frozen=True, gc=False):
     """How an admitted turn ended.
 
     Attributes:

@@ -1,10 +1,10 @@
 """Reads usage, first token, token gaps and the ending off an answer while its bytes pass, without holding them.
 
-Owned by one relay. It keeps the first and the last few kilobytes and nothing else, looks at what passed in batches, and
-parses only at the end: what a chunk costs on the way is one append.
+Owned by one relay. It keeps the first and the last few kilobytes and nothing else, looks at whole chunks in batches,
+and parses only at the end: what a chunk costs on the way is two appends.
 """
 
-import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -18,12 +18,6 @@ _HEAD_BYTES: Final = 2_048
 _TAIL_BYTES: Final = 8_192
 """Enough for the last content event, the usage event and the terminal one."""
 
-LOOK_AFTER: Final = 64
-"""A token stream is looked at every so many chunks; at sixteen each chunk cost 1 to 2 % more."""
-LARGE_BYTES: Final = 1_024
-"""A chunk above this is looked at with what came before it, so that at most 64 kB wait."""
-
-_STOP: Final = re.compile(rb'"(?:finish_reason|stop_reason)": ?"([a-z_]{1,20})"')
 _STOPS: Final = {
     b"tool_calls": StopReason.TOOL_USE,
     b"tool_use": StopReason.TOOL_USE,
@@ -56,114 +50,95 @@ class AnswerReader:
     """What one answer says about itself. Bounded: two windows of a few kilobytes, whatever the answer's length.
 
     Attributes:
+        is_event_stream: whether the answer is an event stream.
         awaits_first_token: an event stream whose first token has not passed.
-        token_events: events since the first token, a batch behind; about one a token.
-        unread: what has passed and was not looked at yet, each piece with its time; whoever adds to it instead of
-            calling `feed` calls `look` as `feed` does.
+        first_token_at: when the first generated token passed, in monotonic seconds, or None.
+        token_events: events since the first token; about one a token.
+        gaps: the pauses between token events.
+        body_bytes: how many have passed.
+        chunks: whole chunks that have passed since the last look, framing included; whoever adds to it adds to `times`
+            too, and calls `look` before there are many, and before anything else is asked.
+        times: when each of them passed, in monotonic seconds.
     """
 
     __slots__ = (
-        "_body_bytes", "_first_token_at", "_first_token_marker", "_gaps", "_head", "_head_bytes", "_is_event_stream",
-        "_route", "_tail", "awaits_first_token", "token_events", "unread",
+        "_first_token_marker", "_head", "_route", "_tail", "awaits_first_token", "body_bytes", "chunks",
+        "first_token_at", "gaps", "is_event_stream", "times", "token_events",
     )  # fmt: skip
 
     def __init__(self, route: Route, *, is_event_stream: bool) -> None:
         self._route = route
-        self._is_event_stream = is_event_stream
+        self.is_event_stream = is_event_stream
         self._first_token_marker = _FIRST_TOKEN[route.stream_end]
-        self._head: list[bytes] = []
-        self._head_bytes = 0
+        self._head = b""
         self._tail = b""
-        self.unread: list[tuple[float, bytes]] = []
-        self._body_bytes = 0
-        self._first_token_at: float | None = None
-        self._gaps = GapCounter()
+        self.chunks: list[bytes] = []
+        self.times: list[float] = []
+        self.body_bytes = 0
+        self.first_token_at: float | None = None
+        self.gaps = GapCounter()
         self.awaits_first_token = is_event_stream
         self.token_events = 0
 
     def feed(self, data: bytes, now: float) -> None:
-        """Body bytes passed at `now` (monotonic seconds). They are looked at a batch later: that costs a third."""
-        self.unread.append((now, data))
-        if len(self.unread) >= LOOK_AFTER or len(data) > LARGE_BYTES or self.awaits_first_token:
+        """Body bytes, without framing, passed at `now` (monotonic seconds)."""
+        if self.chunks:
             self.look()
+        self._take(data, (now,))
 
     def look(self) -> None:
-        """Look at what has passed since the last time."""
-        if not self.unread:
-            return
-        tail = [self._tail]
-        for now, data in self.unread:
-            size = len(data)
-            self._body_bytes += size
-            if self._is_event_stream:
-                if self._first_token_at is None and self._first_token_marker in data:
-                    self._first_token_at = now
-                    self.awaits_first_token = False
-                if self._first_token_at is not None:
-                    self._gaps.mark(now)
-                    self.token_events += data.count(b"data:")
-            if self._head_bytes < _HEAD_BYTES:
-                self._head.append(data[:_HEAD_BYTES])
-                self._head_bytes += size
-            tail.append(data if size <= _TAIL_BYTES else data[-_TAIL_BYTES:])
-        self.unread.clear()
-        self._tail = b"".join(tail)[-_TAIL_BYTES:]
+        """Look at the chunks that have passed since the last time."""
+        chunks, times = self.chunks, self.times
+        if chunks:
+            self._take(b"".join([chunk[chunk.find(b"\n") + 1 : -2] for chunk in chunks]), times)
+            chunks.clear()
+            times.clear()
 
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether the answer is an event stream."""
-        return self._is_event_stream
-
-    @property
-    def body_bytes(self) -> int:
-        """Bytes that have passed."""
-        self.look()
-        return self._body_bytes
-
-    @property
-    def first_token_at(self) -> float | None:
-        """When the first generated token passed, in monotonic seconds, or None."""
-        self.look()
-        return self._first_token_at
-
-    @property
-    def gaps(self) -> GapCounter:
-        """The pauses between token events."""
-        self.look()
-        return self._gaps
+    def _take(self, data: bytes, times: Sequence[float]) -> None:
+        self.body_bytes += len(data)
+        if self.is_event_stream:
+            if self.awaits_first_token and self._first_token_marker in data:
+                self.first_token_at = times[0]
+                self.awaits_first_token = False
+            if not self.awaits_first_token:
+                self.gaps.mark(times)
+                self.token_events += data.count(b"data:")
+        if len(self._head) < _HEAD_BYTES:
+            self._head += data[: _HEAD_BYTES - len(self._head)]
+        self._tail = (self._tail + data)[-_TAIL_BYTES:] if len(data) < _TAIL_BYTES else data[-_TAIL_BYTES:]
 
     @property
     def is_at_event_boundary(self) -> bool:
         """Whether the bytes so far end with a complete event, so that another one may follow."""
-        if not self._is_event_stream:
+        if not self.is_event_stream:
             return False
-        end = self._end()
+        end = self._tail
         return not end or end.endswith((b"\n\n", b"\r\n\r\n"))
 
     @property
     def has_ended(self) -> bool:
         """Whether an event stream reached its terminal event; true for anything that is not one."""
         markers = _TERMINAL[self._route.stream_end]
-        if not self._is_event_stream or not markers:
+        if not self.is_event_stream or not markers:
             return True
-        window = b"\n" + self._end()
+        window = b"\n" + self._tail
         return any(marker in window for marker in markers)
 
     @property
     def has_error_event(self) -> bool:
         """Whether the backend reported an error inside the stream."""
-        if not self._is_event_stream:
+        if not self.is_event_stream:
             return False
-        window = b"\n" + self._end()
+        window = b"\n" + self._tail
         return any(marker in window for marker in _ERROR_EVENT)
 
     def usage(self) -> Usage:
         """Token counts in whichever of the three layouts the engine used; what it did not say stays None."""
-        counts = _usage_object(self._end(), last=True)
-        if self._is_event_stream or self._body_bytes > _TAIL_BYTES:
+        counts = _usage_object(self._tail, last=True)
+        if self.is_event_stream or self.body_bytes > _TAIL_BYTES:
             # Streams announce the prompt at their start; a whole answer says everything in one place.
-            start = _usage_object(self._start(), last=False)
-            if self._is_event_stream:
+            start = _usage_object(self._head, last=False)
+            if self.is_event_stream:
                 start.pop("output_tokens", None)  # an announcement's zero is not a count
                 if _counts_cached_twice(start, counts):
                     counts["input_tokens"] -= counts["cache_read_input_tokens"]
@@ -172,32 +147,30 @@ class AnswerReader:
 
     def stop(self) -> StopReason:
         """Why the answer ended, as far as it says so."""
-        end = self._end()
+        end = self._tail
         if self._route.stream_end is StreamEnd.RESPONSE_COMPLETED:
             if b'"type":"function_call"' in end:
                 return StopReason.TOOL_USE
             return StopReason.END_TURN if b'"status":"completed"' in end else StopReason.OTHER
-        found = _STOP.findall(end)
-        return _STOPS.get(found[-1], StopReason.OTHER) if found else StopReason.OTHER
+        _, reason = max(_last_text(end, b'"finish_reason":'), _last_text(end, b'"stop_reason":'))
+        return _STOPS.get(reason, StopReason.OTHER)
 
     def response_id(self) -> str | None:
         """The id of the response that the answer carries, if it carries one that may be stored."""
         if self._route.stream_end is not StreamEnd.RESPONSE_COMPLETED:
             return None
-        start = self._start()
+        start = self._head
         at = start.find(b'"id":"resp_')
         if at < 0:
             return None
         found = start[at + 6 : at + 6 + 140].split(b'"', 1)[0]
         return found.decode("ascii", "replace")
 
-    def _start(self) -> bytes:
-        self.look()
-        return b"".join(self._head)
 
-    def _end(self) -> bytes:
-        self.look()
-        return self._tail
+def _last_text(window: bytes, field: bytes) -> tuple[int, bytes]:
+    """The last short text that a field has in a window, and where it stands; nulls are passed over."""
+    at = max(window.rfind(field + b'"'), window.rfind(field + b' "'))
+    return at, window[at + len(field) : at + len(field) + 24].split(b'"', 2)[1] if at >= 0 else b""
 
 
 def _usage_object(window: bytes, *, last: bool) -> dict[str, Any]:

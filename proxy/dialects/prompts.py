@@ -5,9 +5,10 @@ Only for measuring and comparing: the bytes that are sent on are never touched. 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 from xxhash import xxh3_64_intdigest as digest_of
 
 _IMAGE_TOKENS: Final = 1_024
@@ -21,7 +22,7 @@ _HEAD_FIELDS: Final = ("tools", "system", "instructions")
 _TEXT_KEYS: Final = frozenset({"type", "text", "cache_control"})
 
 
-class PromptFacts(NamedTuple):
+class PromptFacts(Struct, frozen=True, gc=False):
     """See `core.turns.Turn` for what each is; `opening` digests the head and the first message."""
 
     text_bytes: int

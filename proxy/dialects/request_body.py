@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from proxy.core.errors import Refusal
 from proxy.core.outcomes import Outcome
@@ -17,8 +18,10 @@ _MODEL_FIELD: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BodyFacts:
+_NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class BodyFacts(Struct, frozen=True, gc=False):
     """The few fields that steer a request. A field of the wrong type counts as absent: the engine will say so.
 
     `fields` is the whole parsed body, for measuring it; never kept beyond that.
@@ -27,7 +30,10 @@ class BodyFacts:
     model: str | None = None
     is_stream: bool = False
     previous_response_id: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    fields: Mapping[str, Any] = _NO_FIELDS
+
+    def __repr__(self) -> str:
+        return f"<BodyFacts of {self.model}>"
 
 
 def read_body(route: Route, body: bytes) -> BodyFacts:

@@ -5,8 +5,9 @@ every other byte stays as it came.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from proxy.core.requests import Route
 from proxy.dialects.body_fields import with_member, with_value

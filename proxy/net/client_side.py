@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
+from proxy.net.chunk_pipe import ChunkPipe
 from proxy.net.connection import ClientConnection
+from proxy.net.header_rules import header_lines
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with zero seconds: closing sends RST, which no client takes for a clean end."""
@@ -88,8 +90,7 @@ class ClientSide:
         self.keep_alive = self.keep_alive and not self._is_draining()
         self._is_chunked = has_body and content_length is None and self._is_http11
         self._left_bytes = content_length if has_body else 0
-        lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason or _phrase(status))]
-        lines += [b"%b: %b\r\n" % header for header in headers]
+        lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason or _phrase(status)), header_lines(headers)]
         if self._is_chunked:
             lines.append(b"Transfer-Encoding: chunked\r\n")
         elif content_length is not None and (has_body or self._is_head):
@@ -134,19 +135,15 @@ class ClientSide:
         if is_last:
             self._end()
 
-    def write_chunk(self, chunk: bytes, body: bytes) -> None:
-        """Pass on a chunk that came whole.
+    def pipe(self, pieces: list[bytes], times: list[float], look: Callable[[], None]) -> ChunkPipe | None:
+        """The short way for chunks that come whole; None where this answer is not chunked, or has not begun.
 
-        Args:
-            chunk: with its framing, which is written as it is where this answer is chunked too.
-            body: what is in it, at least one byte.
+        See `ChunkPipe` for the arguments.
         """
-        if self._is_chunked and self._head is None:
-            transport = self._transport
-            if not transport.is_closing():
-                transport.write(chunk)
-        else:
-            self.write(body)
+        if not self._is_chunked or self._head is not None:
+            return None
+        transport = self._transport
+        return ChunkPipe(write=transport.write, is_closing=transport.is_closing, pieces=pieces, times=times, look=look)
 
     def break_off(self, last_words: bytes = b"") -> None:
         """End an answer that will not be completed, so that no client takes it for complete.

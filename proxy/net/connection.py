@@ -119,6 +119,14 @@ class ClientConnection(web.RequestHandler):
             # Idle until now: these are the first bytes of another head, not the rest of a body.
             self._head_timer = self._loop.call_later(self._headers_s, self._head_is_late)
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """The answer is on the wire already; only what followed an offer to change protocols is still to be read."""
+        if self._upgraded:
+            return await super().finish_response(request, resp, start_time)
+        return resp, False
+
     def resume_reading(self, resume_parser: bool = True) -> None:
         """A body has been read: nothing to do, and the parser not to be asked again, unless reading was paused."""
         if self._reading_paused:

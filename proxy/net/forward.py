@@ -16,6 +16,7 @@ from proxy.core.ports import Clock, Progress
 from proxy.core.requests import AttemptResult, RequestView
 from proxy.net.client_side import ClientSide
 from proxy.net.connections import ConnectionPool
+from proxy.net.header_rules import header_lines
 from proxy.net.relay import Relay
 from proxy.net.upstream import UpstreamTimeouts
 
@@ -119,18 +120,16 @@ class HttpForwarder:
 
 
 def request_head(view: RequestView, backend: Backend) -> bytes:
-    """The head of the request to a backend: the client's target and headers as they came, ours added."""
-    lines = [
-        f"{view.method} {backend.path_prefix}{view.target} HTTP/1.1\r\nHost: {backend.authority}\r\n".encode("ascii"),
-        *(b"%b: %b\r\n" % header for header in view.headers),
-        b"x-request-id: %b\r\n" % view.request_id.encode("ascii"),
-    ]
+    """The head of the request to a backend: ours, and the client's target and headers as they came."""
+    ours = (
+        f"{view.method} {backend.path_prefix}{view.target} HTTP/1.1\r\nHost: {backend.authority}\r\n"
+        f"x-request-id: {view.request_id}\r\n"
+    )
     if backend.api_key is not None:
-        lines.append(b"Authorization: Bearer %b\r\n" % backend.api_key.encode("utf-8"))
+        ours += f"Authorization: Bearer {backend.api_key}\r\n"
     if view.body or view.method == "POST":
-        lines.append(b"Content-Length: %d\r\n" % len(view.body))
-    lines.append(b"\r\n")
-    return b"".join(lines)
+        ours += f"Content-Length: {len(view.body)}\r\n"
+    return b"%b%b\r\n" % (ours.encode("utf-8"), header_lines(view.headers))
 
 
 async def close_expired_for_ever(forwarder: HttpForwarder, interval_s: float = 1.0) -> None:

@@ -4,7 +4,10 @@ docs/architecture.md lists the differences between what a client sends and what 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 Header = tuple[bytes, bytes]
 
@@ -44,41 +47,91 @@ _PLAIN_OPTIONS: Final = frozenset({b"keep-alive", b"close"})
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
 _NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id"}
+_LINE: Final = b"%b: %b\r\n"
+_READ: Final = _NOT_RELAYED | {b"content-type", b"content-encoding"}
 
 
-def connection_options(headers: Iterable[Header]) -> frozenset[bytes]:
-    """The header names that `Connection` headers declare to be hop-by-hop, in lower case."""
-    values = [value for name, value in headers if name.lower() == b"connection"]
+class ResponseHead(Struct, frozen=True, gc=False):
+    """Status line and headers of a backend's answer.
+
+    Attributes:
+        headers: the end-to-end ones, which may go on to a client, names and values byte for byte.
+        content_length: the body's size in bytes; None unless it was given.
+        content_type: in lower case, empty when it was not given.
+        is_encoded: the body is compressed or otherwise encoded.
+    """
+
+    status: int
+    reason: bytes = b""
+    headers: tuple[Header, ...] = ()
+    is_chunked: bool = False
+    content_length: int | None = None
+    content_type: bytes = b""
+    is_encoded: bool = False
+
+
+def response_head(status: int, reason: bytes, headers: Iterable[Header]) -> ResponseHead:
+    """Read a backend's headers, once for all that wants to know of them.
+
+    Raises:
+        ValueError: the length is not a number; llhttp has checked that before.
+    """
+    kept: list[Header] = []
+    options: list[bytes] = []
+    content_length = None
+    content_type = b""
+    is_chunked = is_encoded = False
+    for header in headers:
+        name = header[0].lower()
+        if name not in _READ:
+            kept.append(header)
+        elif name == b"content-type":
+            content_type = header[1].lower()
+            kept.append(header)
+        elif name == b"content-length":
+            content_length = int(header[1])
+        elif name == b"transfer-encoding":
+            is_chunked = header[1].lower().endswith(b"chunked")
+        elif name == b"content-encoding":
+            is_encoded = header[1].lower() != b"identity"
+            kept.append(header)
+        elif name == b"connection":
+            options.append(header[1])
+    if named := connection_options(options):
+        kept = [header for header in kept if header[0].lower() not in named]
+    return ResponseHead(status, reason, tuple(kept), is_chunked, content_length, content_type, is_encoded)
+
+
+def connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
+    """The header names that `Connection` headers with these values declare to be hop-by-hop, in lower case."""
     if not values or (len(values) == 1 and values[0].lower() in _PLAIN_OPTIONS):
         return _NO_OPTIONS
     return frozenset(option.strip().lower() for value in values for option in value.split(b","))
 
 
-def names_protected(headers: Iterable[Header]) -> bool:
-    """Whether a `Connection` header tries to have a header stripped that framing or authentication rests on."""
-    return not _NEVER_NAMED.isdisjoint(connection_options(headers))
+def names_protected(options: frozenset[bytes]) -> bool:
+    """Whether `Connection` options try to have a header stripped that framing or authentication rests on."""
+    return not _NEVER_NAMED.isdisjoint(options)
 
 
-def forwarded_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """The client's headers that go on to a backend, names and values byte for byte."""
-    named = connection_options(headers)
-    stopped = _STOPPED | named if named else _STOPPED
-    return tuple(
-        [
-            header
-            for header in headers
-            if (name := header[0].lower()) not in stopped and (b"_" not in name or not _is_twin(name))
-        ]
-    )
+def forwarded_headers(headers: Iterable[Header], options: frozenset[bytes]) -> tuple[Header, ...]:
+    """The client's headers that go on to a backend, names and values byte for byte.
+
+    Args:
+        headers: as received.
+        options: what its `Connection` headers name.
+    """
+    if options:
+        headers = [header for header in headers if header[0].lower() not in options]
+    return tuple([header for header in headers if _passes(header[0])])
 
 
-def relayed_headers(headers: Sequence[Header], receipt: Iterable[Header]) -> list[Header]:
-    """A backend's headers that go back to the client, and the proxy's own after them."""
-    named = connection_options(headers)
-    stopped = _NOT_RELAYED | named if named else _NOT_RELAYED
-    return [header for header in headers if header[0].lower() not in stopped] + list(receipt)
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they are written."""
+    return b"".join(map(_LINE.__mod__, headers))
 
 
-def _is_twin(name: bytes) -> bool:
-    """Whether an underscore spelling would mean one of ours behind a lenient server (`content_length`)."""
-    return name.replace(b"_", b"-") in _STOPPED
+@lru_cache(maxsize=512)  # clients send the same few dozen names again and again
+def _passes(name: bytes) -> bool:
+    """Whether a client's header goes on; spelled with underscores it may be one of ours to a lenient server."""
+    return name.lower().replace(b"_", b"-") not in _STOPPED

@@ -6,18 +6,20 @@ nothing of it reaches the client before it is known to be whole.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.core.errors import OVERLOAD_STATUSES, Retry, UpstreamError
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Progress
 from proxy.core.requests import AttemptResult, RequestView, Usage
-from proxy.dialects.answer_reader import LARGE_BYTES, LOOK_AFTER, AnswerReader
+from proxy.dialects.answer_reader import AnswerReader
 from proxy.dialects.errors import stream_error_event
 from proxy.dialects.held_answers import HeldAnswer, for_client, is_without_route
+from proxy.net.chunk_pipe import ChunkPipe
 from proxy.net.client_side import ClientSide
-from proxy.net.header_rules import relayed_headers
-from proxy.net.upstream import ResponseHead, UpstreamConnection
+from proxy.net.header_rules import ResponseHead
+from proxy.net.upstream import UpstreamConnection
 from proxy.net.usage_hiding import UsageHidingClient
 
 
@@ -30,7 +32,13 @@ class Relay:
     Attributes:
         finished: resolves once the client has been given an answer, complete or broken off; fails with
             `UpstreamError` when nothing has reached the client.
+        pipe: the short way for whole chunks, once the first token has passed.
     """
+
+    __slots__ = (
+        "_answer_buffer_bytes", "_client", "_connection", "_failure", "_head", "_held", "_held_bytes", "_may_move",
+        "_progress", "_reader", "_receipt", "_told_events", "_view", "finished", "pipe",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,12 +59,12 @@ class Relay:
         self._progress = progress
         self._may_move = may_move
         self._told_events = -1
-        self._unread: list[tuple[float, bytes]] = []
         self._head: ResponseHead | None = None
         self._held: list[bytes] | None = None
         self._held_bytes = 0
         self._reader: AnswerReader | None = None
         self._failure: UpstreamError | None = None
+        self.pipe: ChunkPipe | None = None
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_received(self, head: ResponseHead | None, body: bytes, has_ended: bool, now: float) -> None:
@@ -71,20 +79,6 @@ class Relay:
             self._hold(body, has_ended, now)
             return
         self._pass_on(body, has_ended, now)
-
-    def on_chunk(self, chunk: bytes, body: bytes, now: float) -> None:
-        """One whole chunk of a stream, passed on as it came where the client's framing is the same."""
-        if self._held is not None:
-            self._hold(body, has_ended=False, now=now)
-            return
-        self._client.write_chunk(chunk, body)
-        # What `reader.feed` does: for every chunk of every stream a call more costs as much as the rest of this.
-        unread, reader = self._unread, self._reader
-        assert reader is not None
-        unread.append((now, body))
-        if len(unread) >= LOOK_AFTER or len(body) > LARGE_BYTES or reader.awaits_first_token:
-            reader.look()
-            self._tell(reader)
 
     def on_failed(self, error: UpstreamError) -> None:
         """The backend will not complete the answer."""
@@ -110,13 +104,14 @@ class Relay:
         status = self._head.status if self._head is not None else 0
         if reader is None:
             return AttemptResult(self._whole_ending(status), status, bytes_relayed=self._held_bytes)
+        reader.look()
         outcome, note = self._ending(reader)
         return AttemptResult(
             outcome=outcome,
             status=status,
             usage=reader.usage() if self._view.route.generates else Usage(),
             first_token_at=reader.first_token_at,
-            gap_counts=tuple(reader.gaps.counts),
+            gap_counts=tuple(reader.gaps.counts) if reader.is_event_stream else (),
             gap_sum_s=reader.gaps.sum_s,
             bytes_relayed=reader.body_bytes,
             response_id=reader.response_id(),
@@ -147,23 +142,22 @@ class Relay:
     def _break_off(self, message: str, code: str) -> None:
         reader, route = self._reader, self._view.route
         last_words = b""
+        if reader is not None:
+            reader.look()
         if reader is not None and reader.is_at_event_boundary and not reader.has_ended:
             last_words = stream_error_event(route.dialect, route.stream_end, message, code)
         self._client.break_off(last_words)
 
     def _commit(self, head: ResponseHead) -> None:
         """From here on the client has the answer's status; no other attempt may follow."""
-        kinds = {name.lower(): value.lower() for name, value in head.headers}
         # What is compressed cannot be read along, and no plain words may be put into it.
-        is_readable = kinds.get(b"content-encoding", b"identity") == b"identity"
-        is_event_stream = is_readable and kinds.get(b"content-type", b"").startswith(b"text/event-stream")
+        is_event_stream = not head.is_encoded and head.content_type.startswith(b"text/event-stream")
         self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
-        self._unread = self._reader.unread
         client = self._client
         assert isinstance(client, ClientSide)
         client.on_pause = self._connection.pause_reading
         client.on_resume = self._connection.resume_reading
-        client.start(head.status, head.reason, relayed_headers(head.headers, self._receipt), head.content_length)
+        client.start(head.status, head.reason, (*head.headers, *self._receipt), head.content_length)
         if self._view.hides_usage and is_event_stream:
             self._client = UsageHidingClient(client)
 
@@ -178,6 +172,14 @@ class Relay:
             self._client.write(body, is_last=has_ended)
         if has_ended:
             self._resolve()
+        elif self.pipe is None and not self._reader.awaits_first_token:
+            self.pipe = self._client.pipe(self._reader.chunks, self._reader.times, self._look)
+
+    def _look(self) -> None:
+        """A batch of chunks has gone the short way."""
+        assert self._reader is not None
+        self._reader.look()
+        self._tell(self._reader)
 
     def _tell(self, reader: AnswerReader) -> None:
         """Say how far the answer has come; the reader counts a batch at a time, so this is not every chunk."""
@@ -202,7 +204,7 @@ class Relay:
             if is_full and not self._client.is_gone and self._may_move():
                 self.finished.set_exception(_full(self._head.status))
                 return
-            headers = relayed_headers(self._head.headers, self._receipt)
+            headers = [*self._head.headers, *self._receipt]
             answer = HeldAnswer(self._head.status, self._head.reason, headers, b"".join(self._held))
             if is_without_route(answer):
                 self.finished.set_exception(_without_route(answer.status))

@@ -7,16 +7,15 @@ body may follow, the connection closes.
 import asyncio
 import random
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
 from proxy.core.errors import Refusal
 from proxy.core.outcomes import Outcome
 from proxy.net.connection import BodyFramingError
-from proxy.net.header_rules import names_protected
+from proxy.net.header_rules import connection_options, names_protected
 
 _TARGET: Final = re.compile(r"/[!-~]*")
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._~\-:\[\]%]*")
@@ -32,14 +31,9 @@ class BodyBudget:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
 
-    @contextmanager
-    def account(self) -> Iterator["BodyAccount"]:
-        """One request's share; given back on leaving, whatever happened."""
-        account = BodyAccount(self)
-        try:
-            yield account
-        finally:
-            self.held_bytes -= account.held_bytes
+    def account(self) -> "BodyAccount":
+        """One request's share; use it as a context manager."""
+        return BodyAccount(self)
 
     def take(self, size_bytes: int) -> None:
         """Hold more.
@@ -54,13 +48,19 @@ class BodyBudget:
 
 
 class BodyAccount:
-    """What one request holds of the budget."""
+    """What one request holds of the budget; given back on leaving, whatever happened."""
 
     __slots__ = ("_budget", "held_bytes")
 
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self.held_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._budget.held_bytes -= self.held_bytes
 
     def take(self, size_bytes: int) -> None:
         """Hold more; see `BodyBudget.take`."""
@@ -74,29 +74,32 @@ def request_id_of(request: web.BaseRequest) -> str:
     return given if given and _REQUEST_ID.fullmatch(given) else f"{_random.getrandbits(128):032x}"
 
 
-def check_head(request: web.BaseRequest) -> str:
+def check_head(request: web.BaseRequest) -> frozenset[bytes]:
     """Check what the parser lets pass and a proxy must not.
 
     Returns:
-        The path: the target up to its query, exactly as received.
+        The names of the headers that the client declares to be hop-by-hop, in lower case.
 
     Raises:
         Refusal: 400, 415, 501 or 505.
     """
-    target = request.raw_path
+    headers = request.headers
     if request.version not in (HttpVersion10, HttpVersion11):
         raise _bad("Only HTTP/1.0 and HTTP/1.1 are spoken here.", 505)
-    if not _TARGET.fullmatch(target):
+    if not _TARGET.fullmatch(request.raw_path):
         raise _bad("The request target must be a path.")
-    if not _AUTHORITY.fullmatch(request.headers.get("Host", "")):
+    if not _AUTHORITY.fullmatch(headers.get(hdrs.HOST, "")):
         raise _bad("The Host header is not a host.")
-    if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+    if headers.get(hdrs.TRANSFER_ENCODING, "chunked").lower() != "chunked":
         raise _bad("The only transfer coding taken is chunked.", 501)
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+    if headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise _bad("Compressed request bodies are not taken.", 415)
-    if names_protected(request.raw_headers):
+    options = connection_options(
+        [value.encode("utf-8", "surrogateescape") for value in headers.getall(hdrs.CONNECTION, ())]
+    )
+    if names_protected(options):
         raise _bad("The Connection header names a header that is not hop-by-hop.")
-    return target.split("?", 1)[0]
+    return options
 
 
 async def read_body(request: web.BaseRequest, account: BodyAccount, *, limit_bytes: int, timeout_s: float) -> bytes:
@@ -112,7 +115,7 @@ async def read_body(request: web.BaseRequest, account: BodyAccount, *, limit_byt
     if not request.can_read_body:
         return b""
     account.take(announced)
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(_CONTINUE)
     try:
         if request.content.is_eof():

@@ -71,7 +71,7 @@ class _Answered(web.StreamResponse):
     """Tells aiohttp that the answer is already on the wire."""
 
     def __init__(self, client: ClientSide | None) -> None:
-        super().__init__()
+        # Not the base's: status and headers that nobody will look at cost more than the rest of this.
         self._client = client
 
     @property
@@ -170,17 +170,9 @@ class DataServer(web.Server):
         self._running += 1
         self._has_none_running.clear()
         try:
-            if request.method == "HEAD" and request.raw_path.split("?", 1)[0] == "/":
-                # Claude Code asks whether anybody is there. Not a request: nothing is counted, no backend touched.
-                client.start(200, b"", (), 0)
-                client.write(b"", is_last=True)
-                return _Answered(client)
-            admin = self._admin_paths.get(request.raw_path.split("?", 1)[0])
-            if admin is not None and request.method == "GET":
-                answer = _admin_answer(admin, request.headers.get("Accept", ""))
-                self._answer(client, answer.status, answer.body, ((b"Content-Type", answer.content_type.encode()),))
-                return _Answered(client)
-            await self._serve(request, client)
+            path = request.raw_path.partition("?")[0]
+            if not self._is_answered_here(request, path, client):
+                await self._serve(request, path, client)
             return _Answered(client)
         finally:
             client.detach()
@@ -188,11 +180,25 @@ class DataServer(web.Server):
             if not self._running:
                 self._has_none_running.set()
 
-    async def _serve(self, request: web.BaseRequest, client: ClientSide) -> None:
+    def _is_answered_here(self, request: web.BaseRequest, path: str, client: ClientSide) -> bool:
+        """Answer what is no request: nothing is counted, no backend touched; says whether it was."""
+        if request.method == "HEAD" and path == "/":
+            # Claude Code asks whether anybody is there.
+            client.start(200, b"", (), 0)
+            client.write(b"", is_last=True)
+            return True
+        admin = self._admin_paths.get(path)
+        if admin is None or request.method != "GET":
+            return False
+        answer = _admin_answer(admin, request.headers.get("Accept", ""))
+        self._answer(client, answer.status, answer.body, ((b"Content-Type", answer.content_type.encode()),))
+        return True
+
+    async def _serve(self, request: web.BaseRequest, path: str, client: ClientSide) -> None:
         exchange = Exchange(request_id=request_id_of(request), recorder=self._recorder, clock=self._clock)
         with exchange, self._budget.account() as account:
             try:
-                await self._respond(request, client, exchange, account)
+                await self._respond(request, path, client, exchange, account)
             except Refusal as refusal:
                 exchange.finish(refusal.outcome, refusal.status, str(refusal))
                 self._refuse(request, client, refusal, exchange.request_id)
@@ -210,11 +216,11 @@ class DataServer(web.Server):
                 self._refuse(request, client, fault, exchange.request_id)
 
     async def _respond(
-        self, request: web.BaseRequest, client: ClientSide, exchange: Exchange, account: BodyAccount
+        self, request: web.BaseRequest, path: str, client: ClientSide, exchange: Exchange, account: BodyAccount
     ) -> None:
-        path = check_head(request)
+        options = check_head(request)
         self._gatekeeper.check(request.headers)
-        if path == _MODELS_PATH or (path.startswith(_MODELS_PATH + "/") and len(path) > len(_MODELS_PATH) + 1):
+        if path.startswith(_MODELS_PATH) and _is_models_path(path):
             exchange.route = "models"
             self._list_models(request, path, client, exchange)
             return
@@ -235,7 +241,7 @@ class DataServer(web.Server):
             route=route,
             method=request.method,
             target=request.raw_path,
-            headers=forwarded_headers(request.raw_headers),
+            headers=forwarded_headers(request.raw_headers, options),
             body=body,
             arrived_at=exchange.arrived_at,
             model=facts.model,
@@ -329,6 +335,11 @@ def _admin_answer(admin: Callable[[str], AdminAnswer], accept: str) -> AdminAnsw
     except Exception:  # an outermost handler: a page that fails is no fault of who asked for it
         _LOGGER.exception("an admin page failed")
         return AdminAnswer(b"this page failed; the log says why\n", "text/plain; charset=utf-8", 500)
+
+
+def _is_models_path(path: str) -> bool:
+    """Whether this is the list of models, or one of them."""
+    return path == _MODELS_PATH or (path.startswith(_MODELS_PATH + "/") and len(path) > len(_MODELS_PATH) + 1)
 
 
 def _dialect_of(request: web.BaseRequest) -> Dialect:

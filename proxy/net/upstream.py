@@ -5,9 +5,8 @@ connection; whoever sends hands in a sink that gets head, body and end as they a
 """
 
 import asyncio
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol, cast
 
 import httptools
@@ -15,6 +14,8 @@ import httptools
 from proxy.core.errors import Retry, UpstreamError
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock
+from proxy.net.chunk_pipe import LOOK_AFTER, NO_SIZE_LINE, SIZE_LINES, ChunkPipe
+from proxy.net.header_rules import ResponseHead, response_head
 
 _MAX_HEADERS: Final = 256
 _MAX_HEADER_BYTES: Final = 65_536
@@ -22,10 +23,6 @@ _MAX_HEAD_READ_BYTES: Final = 2 * _MAX_HEADER_BYTES + 262_144
 """Read before the head was complete: the parser keeps an unfinished line to itself. One read brings 256 kB at most."""
 _JOIN_BELOW_BYTES: Final = 65_536
 """Up to here one copy costs less than a second system call."""
-
-_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,7})\r\n")
-
-Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +44,14 @@ class UpstreamTimeouts:
     max_age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
-    """Status line and headers of an answer; `content_length` is None unless it was given."""
-
-    status: int
-    reason: bytes
-    headers: Headers
-    is_chunked: bool
-    content_length: int | None
-
-
 class ResponseSink(Protocol):
-    """Takes an answer as it arrives. Neither method may raise or wait."""
+    """Takes an answer as it arrives. Neither method may raise or wait.
+
+    Attributes:
+        pipe: where a read goes that is exactly one chunk of a chunked body; None while everything must come here.
+    """
+
+    pipe: ChunkPipe | None
 
     def on_received(self, head: ResponseHead | None, body: bytes, has_ended: bool, now: float) -> None:
         """One read's worth, at `now` in monotonic seconds; positional, since every chunk of every stream comes here.
@@ -71,21 +63,19 @@ class ResponseSink(Protocol):
             now: when they were read.
         """
 
-    def on_chunk(self, chunk: bytes, body: bytes, now: float) -> None:
-        """One read that was exactly one chunk of a chunked body; what nearly every read of a stream is.
-
-        Args:
-            chunk: the chunk as it came, framing included.
-            body: the bytes in it, at least one.
-            now: when it was read.
-        """
-
     def on_failed(self, error: UpstreamError) -> None:
         """The answer will not be completed. Called at most once, and never after `has_ended`."""
 
 
 class UpstreamConnection(asyncio.Protocol):
     """One connection to a backend."""
+
+    __slots__ = (
+        "_clock", "_ends_with_connection", "_has_bytes", "_has_ended", "_has_head", "_head", "_head_size",
+        "_headers", "_is_chunk_over", "_is_interim", "_is_read_paused", "_is_reused", "_is_spoiled",
+        "_last_activity_at", "_loop", "_parser", "_pieces", "_pieces_of_message", "_pipe", "_reason", "_sink",
+        "_timeouts", "_timer", "_transport", "created_at", "idle_since", "on_body",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: UpstreamTimeouts, clock: Clock) -> None:
         self._loop = loop
@@ -111,7 +101,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._reason = b""
         self._head_size = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self._header_bytes = 0
         self._head: ResponseHead | None = None
         self._pieces.clear()
         self._pieces_of_message: int | None = None
@@ -121,7 +110,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._ends_with_connection = False
         self._is_chunk_over = False
         """Of a chunked body, and no chunk of it is open."""
-        self._is_between_chunks = False
+        self._pipe: ChunkPipe | None = None
 
     # -- what the sender does
 
@@ -163,7 +152,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once; a running exchange is given up without another word to its sink."""
-        self._sink = None
+        self._sink = self._pipe = None
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
@@ -176,20 +165,23 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the backend: parse them all, then tell the sink once."""
+        pipe = self._pipe
+        # A read that is one whole chunk leaves the parser where it is, between two of them: it need not see it.
+        if pipe is not None and data.startswith(SIZE_LINES.get(len(data), NO_SIZE_LINE)) and data.endswith(b"\r\n"):
+            if not pipe.is_closing():
+                pipe.write(data)
+            self._last_activity_at = now = self._clock()
+            pipe.times.append(now)
+            pipe.pieces.append(data)
+            if len(pipe.pieces) >= LOOK_AFTER:
+                pipe.look()
+            return
         if self._sink is None:
             # Bytes that nobody asked for: never let them become the next request's answer.
             self._spoil()
             return
         self._has_bytes = True
-        self._last_activity_at = now = self._clock()
-        if self._is_between_chunks:
-            size = _CHUNK_SIZE.match(data)
-            # A read that is one whole chunk leaves the parser where it is, between two of them: it need not see it.
-            if size is not None and size.end() + int(size[1], 16) + 2 == len(data) and data[-2:] == b"\r\n":
-                body = data[size.end() : -2]
-                if body:
-                    self._sink.on_chunk(data, body, now)
-                    return
+        self._last_activity_at = self._clock()
         if not self._has_head:
             self._head_size += len(data)
             if self._head_size > _MAX_HEAD_READ_BYTES:
@@ -201,17 +193,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._deliver()
             self._fail(Outcome.UPSTREAM_ERROR_PROTOCOL, f"the backend's answer is not valid HTTP: {_cause(error)}")
             return
-        # An unfinished size line is no chunk yet either; only a finished one ends like this.
-        self._is_between_chunks = self._is_chunk_over and data[-2:] == b"\r\n"
-        if self._head is None and not self._has_ended:
-            # More of a body: what nearly every read of a stream is.
-            pieces = self._pieces
-            if pieces:
-                body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-                pieces.clear()
-                self._sink.on_received(None, body, False, self._last_activity_at)
-            return
         self._deliver()
+        # An unfinished size line is no chunk yet either; only a finished one ends like this.
+        is_between_chunks = self._is_chunk_over and data.endswith(b"\r\n")
+        self._pipe = self._sink.pipe if is_between_chunks and self._sink is not None else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: for some answers that is their end, for others a fault."""
@@ -241,12 +226,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; trailers come here too, after the head, and are dropped."""
-        if self._has_head or self._has_ended:
-            return
-        self._header_bytes += len(name) + len(value)
-        if len(self._headers) >= _MAX_HEADERS or self._header_bytes > _MAX_HEADER_BYTES:
-            raise ValueError("too many response headers")
-        self._headers.append((name, value))
+        if not self._has_head:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is complete: 100 and 103 are steps on the way, anything else is the answer."""
@@ -256,8 +237,14 @@ class UpstreamConnection(asyncio.Protocol):
         if 100 <= status < 200:
             self._is_interim = True
             return
+        headers = self._headers
+        is_long = (
+            self._head_size > _MAX_HEADER_BYTES and sum(map(len, chain.from_iterable(headers))) > _MAX_HEADER_BYTES
+        )
+        if is_long or len(headers) > _MAX_HEADERS:
+            raise ValueError("too many response headers")
         self._has_head = True
-        self._head = head = _response_head(status, self._reason, self._headers)
+        self._head = head = response_head(status, self._reason, headers)
         self._is_chunk_over = head.is_chunked
         has_body = status not in (204, 304)
         self._ends_with_connection = has_body and not head.is_chunked and head.content_length is None
@@ -297,7 +284,7 @@ class UpstreamConnection(asyncio.Protocol):
         sink.on_received(head, body, has_ended, self._last_activity_at)
 
     def _fail(self, outcome: Outcome, message: str, retry: Retry = Retry.NEVER) -> None:
-        sink, self._sink = self._sink, None
+        sink, self._sink, self._pipe = self._sink, None, None
         self._stop_timer()
         self._spoil()
         if sink is not None:
@@ -329,18 +316,6 @@ class UpstreamConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _response_head(status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]]) -> ResponseHead:
-    is_chunked = False
-    content_length = None
-    for name, value in headers:
-        lowered = name.lower()
-        if lowered == b"transfer-encoding":
-            is_chunked = value.lower().endswith(b"chunked")
-        elif lowered == b"content-length":
-            content_length = int(value)  # llhttp has checked that it is digits only
-    return ResponseHead(status, reason, tuple(headers), is_chunked, content_length)
 
 
 def _cause(error: Exception) -> str:

@@ -28,7 +28,8 @@ class LineWriter:
         self._write = write
         self._max_lines = max_lines
         self._lines: deque[bytes] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._is_closed = False
         self._closing = threading.Event()
         self._dropped_lines = 0
@@ -46,7 +47,7 @@ class LineWriter:
 
     def put(self, line: bytes) -> None:
         """Queue one line, newline included."""
-        with self._changed:
+        with self._lock:
             if self._is_closed or len(self._lines) >= self._max_lines:
                 self._dropped_lines += 1
                 return

@@ -76,16 +76,25 @@ class EventLog:
         Args:
             event: `noun.verb`, a constant.
             level: how bad it is.
-            fields: short printable text, numbers, booleans; written as they are. None is left out.
+            fields: short printable text, numbers, booleans; written as they are.
         """
-        self._write(event, level, fields, _known_fields)
+        self._write(event, level, fields)
 
     def _write(
-        self, event: str, level: LogLevel, fields: dict[str, Any], clean: Callable[[dict[str, Any]], dict[str, Any]]
+        self,
+        event: str,
+        level: LogLevel,
+        fields: dict[str, Any],
+        clean: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         try:
             if _LEVELS[level] >= self._threshold:
-                line = {"timestamp": self._timestamp(), "level": level, "event": event, **clean(fields)}
+                line = {
+                    "timestamp": self._timestamp(),
+                    "level": level,
+                    "event": event,
+                    **(clean(fields) if clean else fields),
+                }
                 self._writer.put(self._render(line) + b"\n")
         except Exception:  # noqa: BLE001 - no request may fail because its log line could not be made
             self._writer.drop()
@@ -141,10 +150,6 @@ class _LibraryHandler(logging.Handler):
             trace = "".join(traceback.format_exception(record.exc_info[1]))
             fields["trace"] = " | ".join(part.strip() for part in trace.splitlines())[-MAX_TRACE_CHARS:]
         self._log.event("library.warned", level="error" if record.levelno >= logging.ERROR else "warning", **fields)
-
-
-def _known_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _printable_fields(fields: dict[str, Any]) -> dict[str, Any]:

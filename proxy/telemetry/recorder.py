@@ -6,7 +6,7 @@ Called once a request by its exchange. Never raises, never waits, and one sink's
 from typing import Any
 
 from proxy.core.outcomes import Outcome
-from proxy.core.requests import FinishedRequest
+from proxy.core.requests import FinishedRequest, Usage
 from proxy.telemetry.logs import EventLog, LogLevel, printable
 from proxy.telemetry.metrics import Metrics
 
@@ -37,38 +37,58 @@ def level_of(outcome: Outcome) -> LogLevel:
 
 
 def _fields(finished: FinishedRequest) -> dict[str, Any]:
-    """What the line says; the log leaves out what is None.
+    """What the line says; what is unknown is left out.
 
     Id, model and note may hold words that are not ours; the rest is numbers and closed sets.
     """
-    usage = finished.usage
-    return {
+    fields: dict[str, Any] = {
         "request_id": printable(finished.request_id),
         "route": finished.route,
         "model": printable(finished.model),
-        "backend": finished.backend,
         "outcome": str(finished.outcome),
         "status": finished.status,
         "is_stream": finished.is_stream,
         "duration_s": _rounded(finished.duration_s),
-        "ttft_s": _rounded(finished.ttft_s),
-        "overhead_s": _rounded(finished.overhead_s),
-        "admission": finished.admission,
-        "queue": finished.queue,
-        "queue_wait_s": _rounded(finished.queue_wait_s),
-        "would_wait": finished.would_wait or None,
-        "estimated_tokens": finished.estimated_tokens,
-        "expected_tokens": finished.expected_tokens,
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "completion_tokens": usage.completion_tokens,
         "request_bytes": finished.request_bytes,
         "response_bytes": finished.response_bytes,
-        "retries": dict(finished.retries) or None,
-        "note": None if finished.note is None else printable(finished.note),
     }
+    if finished.backend is not None:
+        fields["backend"] = finished.backend
+    if finished.ttft_s is not None:
+        fields["ttft_s"] = _rounded(finished.ttft_s)
+    if finished.overhead_s is not None:
+        fields["overhead_s"] = _rounded(finished.overhead_s)
+    if finished.queue is not None:
+        _add_admission(fields, finished)
+    _add_usage(fields, finished.usage)
+    if finished.retries:
+        fields["retries"] = dict(finished.retries)
+    if finished.note is not None:
+        fields["note"] = printable(finished.note)
+    return fields
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _add_admission(fields: dict[str, Any], finished: FinishedRequest) -> None:
+    fields["queue"] = finished.queue
+    if finished.queue_wait_s is not None:
+        fields["queue_wait_s"] = _rounded(finished.queue_wait_s)
+    if finished.would_wait:
+        fields["would_wait"] = True
+    if finished.admission is not None:
+        fields["admission"] = finished.admission
+        fields["estimated_tokens"] = finished.estimated_tokens
+        fields["expected_tokens"] = finished.expected_tokens
+
+
+def _add_usage(fields: dict[str, Any], usage: Usage) -> None:
+    if usage.prompt_tokens is not None:
+        fields["prompt_tokens"] = usage.prompt_tokens
+    if usage.cached_tokens is not None:
+        fields["cached_tokens"] = usage.cached_tokens
+    if usage.completion_tokens is not None:
+        fields["completion_tokens"] = usage.completion_tokens
+
+
+def _rounded(seconds: float) -> float:
     # `round` goes through decimal digits and costs several times as much.
-    return None if seconds is None else int(seconds * 1e6 + 0.5) / 1e6
+    return int(seconds * 1e6 + 0.5) / 1e6

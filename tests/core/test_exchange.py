@@ -61,7 +61,8 @@ def test_the_first_statement_stands(exchange, recorder):
         exchange.finish(Outcome.UPSTREAM_ERROR_RESET, 502, "first")
         exchange.finish(Outcome.INTERNAL_ERROR, 500, "second")
 
-    assert (Outcome.UPSTREAM_ERROR_RESET, 502, "first") == (*recorder.only[3:5], recorder.only.note)
+    record = recorder.only
+    assert (Outcome.UPSTREAM_ERROR_RESET, 502, "first") == (record.outcome, record.status, record.note)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from proxy.core.gaps import GAP_BOUNDS_S, GapCounter
 def marked(*times: float) -> GapCounter:
     """A counter that has seen token events at these times."""
     gaps = GapCounter()
-    for at in times:
-        gaps.mark(at)
+    gaps.mark(times)
     return gaps
 
 

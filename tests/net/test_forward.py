@@ -23,13 +23,13 @@ def view_of(method="POST", body=b"{}", headers=()):
     return RequestView("r-1", Route("chat_completions"), method, "/v1/x?a=%20b", tuple(headers), body, 0.0)
 
 
-def test_the_head_to_a_backend_is_the_clients_with_ours_around_it():
+def test_the_head_to_a_backend_is_ours_and_the_clients():
     """Target and headers byte for byte; host, id, key and length are written by the proxy."""
     backend = Backend("a", "h", 1, "h:1", path_prefix="/one", api_key="key")
 
     assert (
-        b"POST /one/v1/x?a=%20b HTTP/1.1\r\nHost: h:1\r\nX-Odd: \xe9\r\nx-request-id: r-1\r\n"
-        b"Authorization: Bearer key\r\nContent-Length: 2\r\n\r\n"
+        b"POST /one/v1/x?a=%20b HTTP/1.1\r\nHost: h:1\r\nx-request-id: r-1\r\nAuthorization: Bearer key\r\n"
+        b"Content-Length: 2\r\nX-Odd: \xe9\r\n\r\n"
     ) == request_head(view_of(headers=[(b"X-Odd", b"\xe9")]), backend)
 
 

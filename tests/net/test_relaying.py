@@ -69,12 +69,12 @@ async def test_the_request_reaches_the_backend_as_it_was_sent(rig):
         names = [name for name, _ in seen.headers]
         assert names == [
             "Host",
+            "x-request-id",
+            "Content-Length",
             "Content-Type",
             "Anthropic-Beta",
             "X-Claude-Code-New",
             "X-Odd",
-            "x-request-id",
-            "Content-Length",
         ]
         assert seen.header("X-Odd") == "\xe9"
 

@@ -72,6 +72,7 @@ def test_holds_stand_in_the_first_token_time_and_apart():
     assert summary.first_token_s.p50 == 8
     assert summary.hold_s.p50 == 7
     assert summary.first_token_unheld_s.p50 == pytest.approx(1)
+    assert (summary.good_turns_per_s, summary.good_turns_unheld_per_s) == (0, pytest.approx(0.1))
 
 
 def test_output_is_what_came_within_the_window():

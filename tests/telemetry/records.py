@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from proxy.core.gaps import GapCounter
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
@@ -10,8 +12,7 @@ from proxy.core.requests import FinishedRequest, Usage
 def finished(**changes: Any) -> FinishedRequest:
     """One streamed answer: 100 prompt tokens, half of them cached, first token at 0.2 s, two pauses."""
     gaps = GapCounter()
-    for at in (1.0, 1.015, 41.015):
-        gaps.mark(at)
+    gaps.mark((1.0, 1.015, 41.015))
     record = FinishedRequest(
         request_id="req-1",
         route="chat_completions",
@@ -29,4 +30,4 @@ def finished(**changes: Any) -> FinishedRequest:
         request_bytes=1000,
         response_bytes=2000,
     )
-    return record._replace(**changes)
+    return structs.replace(record, **changes)
