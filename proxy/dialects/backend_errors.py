@@ -47,6 +47,13 @@ class _Said(NamedTuple):
     shape: Dialect | None = None
 
 
+class Mended(NamedTuple):
+    """A body in the caller's shape; `is_overflow` where it says that the context is full, so that less may be asked."""
+
+    body: bytes
+    is_overflow: bool = False
+
+
 def lacks_route(status: int, body: bytes) -> bool:
     """Whether an answer means that the engine has no such route.
 
@@ -59,7 +66,7 @@ def lacks_route(status: int, body: bytes) -> bool:
     return message is not None and message.strip().lower() in _NO_ROUTE_WORDS
 
 
-def in_dialect(dialect: Dialect, status: int, body: bytes, estimate_tokens: int) -> bytes | None:
+def in_dialect(dialect: Dialect, status: int, body: bytes, estimate_tokens: int) -> Mended | None:
     """The error in the caller's shape.
 
     Args:
@@ -83,10 +90,10 @@ def in_dialect(dialect: Dialect, status: int, body: bytes, estimate_tokens: int)
         "param": said.fields.get("param"),
         "code": said.fields.get("code"),
     }
-    return orjson.dumps({"error": error})
+    return Mended(orjson.dumps({"error": error}))
 
 
-def _anthropic(status: int, said: _Said, body: bytes, estimate_tokens: int) -> bytes | None:
+def _anthropic(status: int, said: _Said, body: bytes, estimate_tokens: int) -> Mended | None:
     message = said.message
     is_too_long = message is not None and status in _TOO_LONG_STATUSES
     worded = anthropic_words(message, lambda: estimate_tokens) if message is not None and is_too_long else None
@@ -97,12 +104,12 @@ def _anthropic(status: int, said: _Said, body: bytes, estimate_tokens: int) -> b
         # vLLM's envelope with vLLM's type: the type alone is changed, what else stands in it stays.
         whole = orjson.loads(body)
         whole["error"]["type"] = error_type(Dialect.ANTHROPIC, status)
-        return orjson.dumps(whole)
+        return Mended(orjson.dumps(whole))
     error = {
         "type": "invalid_request_error" if worded is not None else error_type(Dialect.ANTHROPIC, status),
         "message": worded if worded is not None else _message(said, status, body),
     }
-    return orjson.dumps({"type": "error", "error": error})
+    return Mended(orjson.dumps({"type": "error", "error": error}), is_overflow=worded is not None)
 
 
 def _said(body: bytes) -> _Said:

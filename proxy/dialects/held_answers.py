@@ -45,14 +45,15 @@ def for_client(view: RequestView, answer: HeldAnswer) -> HeldAnswer:
         return answer
     status = _status_for(view, answer.status)
     reason = answer.reason if status == answer.status else b""
-    headers, body = list(answer.headers), answer.body
+    headers, body, is_final = list(answer.headers), answer.body, status not in _WORTH_ANOTHER_TRY
     if _is_readable(headers):
         mended = backend_errors.in_dialect(view.route.dialect, status, body, _estimate_tokens(view))
         if mended is not None:
-            body = mended
+            body = mended.body
+            is_final = is_final and not mended.is_overflow  # Claude Code tries again, with less
             headers = [header for header in headers if header[0].lower() not in _OF_THE_OLD_BODY]
             headers.append((b"Content-Type", b"application/json"))
-    return HeldAnswer(status, reason, _with_advice(view, status, headers), body)
+    return HeldAnswer(status, reason, _with_advice(view, status, headers, is_final=is_final), body)
 
 
 def is_without_route(answer: HeldAnswer) -> bool:
@@ -66,7 +67,7 @@ def _status_for(view: RequestView, status: int) -> int:
     return status if status < 600 else 502
 
 
-def _with_advice(view: RequestView, status: int, headers: list[Header]) -> list[Header]:
+def _with_advice(view: RequestView, status: int, headers: list[Header], *, is_final: bool) -> list[Header]:
     """The headers that say whether and when to come back, and Anthropic's name for the request's id."""
     given = _value(headers, b"retry-after")
     in_ms = _value(headers, b"retry-after-ms")
@@ -75,7 +76,7 @@ def _with_advice(view: RequestView, status: int, headers: list[Header]) -> list[
         kept.append((b"Retry-After", b"%d" % _wait_s(given, view.request_id)))
         if in_ms is not None and _SECONDS.fullmatch(in_ms) and 0 < float(in_ms) <= 1_000 * LONGEST_S:
             kept.append((b"retry-after-ms", in_ms))
-    elif status < 500 and status not in _WORTH_ANOTHER_TRY and _value(headers, b"x-should-retry") is None:
+    elif status < 500 and is_final and _value(headers, b"x-should-retry") is None:
         kept.append((b"x-should-retry", b"false"))
     if view.route.dialect is Dialect.ANTHROPIC and _value(headers, b"request-id") is None:
         kept.append((b"request-id", view.request_id.encode("ascii")))

@@ -29,7 +29,7 @@ def mended(dialect, status, body, *, tokens=0):
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
     new = in_dialect(dialect, status, body, tokens)
-    return None if new is None else json.loads(new)
+    return None if new is None else json.loads(new.body)
 
 
 @pytest.mark.parametrize("status", sorted(ANTHROPIC_TYPES))
@@ -169,10 +169,10 @@ def test_a_text_without_end_is_cut():
 def test_any_bytes_at_all_become_an_error_of_the_dialect(dialect, status, body):
     """Nothing that a backend sends can break it, and what is in shape stays."""
     new = in_dialect(dialect, status, body, 0)
-    parsed = json.loads(body if new is None else new)
+    parsed = json.loads(body if new is None else new.body)
 
     assert isinstance(parsed["error"]["message"], str)
-    assert new is None or in_dialect(dialect, status, new, 0) is None
+    assert new is None or in_dialect(dialect, status, new.body, 0) is None
 
 
 JSON = st.recursive(
@@ -190,7 +190,7 @@ def test_any_json_at_all_becomes_an_error_of_the_dialect(dialect, value):
     """Odd values in the usual places included."""
     body = json.dumps(value).encode()
     new = in_dialect(dialect, 400, body, 0)
-    parsed = json.loads(body if new is None else new)
+    parsed = json.loads(body if new is None else new.body)
 
     assert isinstance(parsed["error"]["message"], str)
     assert dialect is Dialect.OPENAI or (parsed["type"], isinstance(parsed["error"]["type"], str)) == ("error", True)

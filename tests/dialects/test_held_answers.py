@@ -122,6 +122,15 @@ def test_l15_milliseconds_beyond_the_limit_are_dropped():
     assert answered(429, OK_CHAT, (b"retry-after-ms", b"1500"))[1]["retry-after-ms"] == "1500"
 
 
+def test_l32_an_overflow_may_be_tried_again_with_less():
+    """Claude Code lowers its limit and asks anew; an advice against that might be taken."""
+    message = "max_tokens=99999 cannot be greater than max_model_len=65536."
+    body = json.dumps({"error": {"message": message}}).encode()
+
+    assert "x-should-retry" not in answered(400, body, route="messages")[1]
+    assert answered(400, body)[1]["x-should-retry"] == "false"
+
+
 @pytest.mark.parametrize(("status", "says"), [(400, "false"), (404, "false"), (413, "false"), (408, None), (500, None)])
 def test_l16_what_no_retry_mends_says_so(status, says):
     """Claude Code and the SDKs obey it."""
