@@ -124,8 +124,7 @@ class DataServer(web.Server):
         self._names = names
         self._rewriter = rewriter
         self._running = 0
-        self._has_none_running = asyncio.Event()
-        self._has_none_running.set()
+        self._none_runs: asyncio.Event | None = None
 
     def __call__(self) -> ClientConnection:
         """A connection's protocol, for the listening socket."""
@@ -161,14 +160,16 @@ class DataServer(web.Server):
         return [connection for connection in self.connections if isinstance(connection, ClientConnection)]
 
     async def _until_none_runs(self, limit_s: float) -> None:
+        if not self._running:
+            return
+        self._none_runs = asyncio.Event()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._has_none_running.wait()
+                await self._none_runs.wait()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         client = self._client_of(request)
         self._running += 1
-        self._has_none_running.clear()
         try:
             path = request.raw_path.partition("?")[0]
             if not self._is_answered_here(request, path, client):
@@ -177,8 +178,8 @@ class DataServer(web.Server):
         finally:
             client.detach()
             self._running -= 1
-            if not self._running:
-                self._has_none_running.set()
+            if not self._running and self._none_runs is not None:
+                self._none_runs.set()
 
     def _is_answered_here(self, request: web.BaseRequest, path: str, client: ClientSide) -> bool:
         """Answer what is no request: nothing is counted, no backend touched; says whether it was."""

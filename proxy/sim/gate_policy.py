@@ -52,8 +52,10 @@ class _LedgerWithoutForeign(KvLedger):
 
 
 class _RoomWithoutForeign(EngineRoom):
-    def __init__(self, gaps: ReturnGaps, odds: ReturnOdds) -> None:
-        super().__init__(gaps, odds)
+    def __init__(
+        self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0, *, guards_knee: bool = False
+    ) -> None:
+        super().__init__(gaps, odds, report_interval_s, guards_knee=guards_knee)
         self.ledger = _LedgerWithoutForeign()
 
 

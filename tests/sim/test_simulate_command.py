@@ -70,6 +70,14 @@ def test_what_is_switched_off_is_there_when_it_is_on():
             assert all(hasattr(kind.__base__, name) for name in overridden)
 
 
+@pytest.mark.parametrize("part", sorted(filter(None, VARIANTS)))
+def test_every_part_that_the_help_names_can_be_switched_off(part):
+    """An ablation that cannot be run is no evidence."""
+    result = call("--workload", "agents", "-n", "2", "--warm-up", "0", "--minutes", "0.2", "--policy", f"gate:{part}")
+
+    assert result.exit_code == 0, result.exception
+
+
 def test_the_knee_guard_is_faster_where_there_is_a_knee():
     """And the same to the digit where there is none: the users' card, on which memory ends before decoding does."""
     load = ["--workload", "writers", "-n", "16", "--warm-up", "5", "--policy", "gate", "--policy", "gate:knee-guard"]
