@@ -88,6 +88,7 @@ class Gate:
         """
         session, forgotten = self.sessions.touch(turn.session, now)
         for gone in forgotten:
+            self._openings.forget(gone.home)
             self._bookings.leave_home(gone)
         if session.stamp is not None and now > session.stamp_until:
             session.stamp = None
@@ -121,12 +122,13 @@ class Gate:
             waiting.stamp = min(waiting.stamp, older.stamp)
             if self.queue.takes_over(turn, now):
                 # Its client gave up on it and asks again: the copy takes its place.
-                self.queue.remove(older)
+                self._leave(older)
                 waiting.replaced = older
                 self.counters["resends"] += 1
         self.lessons.lift(waiting.fairness_key, self.queue.keys)
         self.queue.add(waiting)
         if waiting.rank is Rank.RESIDENT:
+            self._openings.forget(session.home)
             self._bookings.come_back(session)
         return waiting
 
@@ -181,23 +183,30 @@ class Gate:
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
     ) -> None:
         """Those that could fit anywhere, least served key first; after each placement, another look."""
-        orders: dict[int, tuple[float, float]] = {}
-        last: tuple[tuple[float, float], int] | None = None
-        has_placed = bool(names)
-        while has_placed:
-            has_placed = False
-            line: list[tuple[tuple[float, float], int, Waiting]] = []
-            for number, entry in self._openings.worth_a_look(entries, names):
-                order = orders.get(number)
-                if order is None:
-                    order = orders[number] = self.lessons.order(entry, now)
-                if last is None or (order, number) > last:
-                    line.append((order, number, entry))
+        if not names:
+            return
+        openings, order = self._openings, self.lessons.order
+        widest = openings.widest(names)
+        line = [
+            (order(entry, now), number, entry)
+            for number, entry in openings.worth_a_look(enumerate(entries), names, widest)
+        ]
+        heapify(line)
+        while line:
+            last = heappop(line)
+            if not self._try_session(last[2], names, now, placed):
+                continue
+            before, widest = widest, openings.widest(names)
+            # Most often there is less room now, and whoever was not worth a look is none the more. But other turns of
+            # a session that is in now may follow it; then the order tells who is still to come.
+            is_less = widest.is_within(before) and not last[2].session.waiting
+            rest = [one[1:] for one in line] if is_less else enumerate(entries)
+            line = [
+                (at, number, entry)
+                for number, entry in openings.worth_a_look(rest, names, widest)
+                if ((at := order(entry, now)), number) > last[:2]
+            ]
             heapify(line)
-            while line and not has_placed:
-                order, number, entry = heappop(line)
-                last = order, number
-                has_placed = self._try_session(entry, names, now, placed)
 
     def _try_overdue(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -231,7 +240,7 @@ class Gate:
             keeps_ticket: its session may come back within a while and counts as waiting since it first came.
             has_left: its client is gone, so that the while is shorter.
         """
-        if not self.queue.remove(waiting):
+        if not self._leave(waiting):
             return False
         if keeps_ticket:
             self.keep_place(waiting, now, has_left=has_left)
@@ -252,14 +261,18 @@ class Gate:
 
     def first_token(self, placement: Placement, now: float) -> None:
         """A turn's prompt is computed."""
+        self._openings.forget(placement.backend)
         self._bookings.first_token(placement, now)
 
     def generated(self, placement: Placement, tokens: int) -> None:
         """A running answer has so many tokens now."""
-        self._bookings.generated(placement, tokens)
+        if self._bookings.generated(placement, tokens):
+            self._openings.forget(placement.backend)
 
     def end(self, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
+        self._openings.forget(placement.backend)
+        self._openings.forget(placement.waiting.session.home)
         self._bookings.end(placement, end, now)
 
     # -- what engines say
@@ -269,6 +282,7 @@ class Gate:
     ) -> None:
         """What a backend's labels amount to. A change (another model, another size) empties its ledger of residents."""
         room = self.rooms[backend]
+        self._openings.forget(backend)
         if batch_tokens:
             room.batch_tokens = batch_tokens
         if capacity is None or capacity == room.ledger.capacity:
@@ -299,6 +313,7 @@ class Gate:
             prefill_tokens_per_s: prompts were computed at least so fast; 0 when nothing is known of it.
         """
         room = self.rooms[backend]
+        self._openings.forget(backend)
         room.report_at = now
         room.release.look(now)
         room.prefill.on_report(prefill_tokens_per_s)
@@ -316,6 +331,7 @@ class Gate:
 
     def see_restart(self, backend: str, now: float) -> None:
         """A backend's engine is another process now, or lost its cache."""
+        self._openings.forget(backend)
         self._bookings.lose(backend, now)
         self.counters["restarts"] += 1
 
@@ -356,7 +372,7 @@ class Gate:
         session = waiting.session
         if session.residency is not Residency.IN or session.home is None or session.home not in waiting.candidates:
             # Pushed out, or moved where it may not go, while it waited: it needs room like any other session now.
-            self.queue.remove(waiting)
+            self._leave(waiting)
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
@@ -387,8 +403,14 @@ class Gate:
                 return True
         return False
 
+    def _leave(self, waiting: Waiting) -> bool:
+        """A request waits no longer, and was not placed; its session may keep its place for less long now."""
+        self._openings.forget(waiting.session.home)
+        return self.queue.remove(waiting)
+
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        self._openings.forget(took.backend, waiting.session.home)
+        self._openings.forget(took.backend)
+        self._openings.forget(waiting.session.home)
         placed.append(self._bookings.place(waiting, admission, took, now))
 
 
