@@ -184,7 +184,6 @@ class EngineRoom:
         if not in_flight:
             return inf, inf
         computed_at = self.ledger.next_computed_at(self.prefill.tokens_per_s)
-        assert computed_at is not None
         warm_at = self.restarted_at + _SLOW_START_S
         until = min(computed_at, warm_at) if now < warm_at else computed_at
         return self._allowed_prefill(now) - in_flight, until

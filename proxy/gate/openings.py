@@ -153,13 +153,13 @@ class Openings:
         return [
             (number, entry)
             for number, entry in entries
-            if entry.session.home in names
-            or (
-                entry.prompt_tokens <= (longest_agent if entry.turn.session.agent else longest)
-                and (
-                    entry.arrived_at < since or entry.prompt_tokens - entry.turn.head_bytes * tokens_per_byte <= prefill
-                )
+            # What rules out most of them comes first: nobody may be larger than a sub-agent.
+            if (
+                (tokens := entry.prompt_tokens) <= longest_agent
+                and (entry.arrived_at < since or tokens - entry.turn.head_bytes * tokens_per_byte <= prefill)
+                and (tokens <= longest or entry.turn.session.agent)
             )
+            or entry.session.home in names
         ]
 
     def _is_known(self, name: str) -> bool:

@@ -6,6 +6,7 @@ turns in flight and the resident sessions. Blocks are floats because a block may
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -206,10 +207,11 @@ class KvLedger:
             self.computed(hold_id)
         return self.uncached_tokens
 
-    def next_computed_at(self, tokens_per_s: float) -> float | None:
+    def next_computed_at(self, tokens_per_s: float) -> float:
         """When the first prompt that is still being computed counts as computed, should no first token tell so."""
-        oldest = next(iter(self._uncached.values()), None)
-        return None if oldest is None else oldest.sent_at + self._computes_for_s(tokens_per_s)
+        for oldest in self._uncached.values():
+            return oldest.sent_at + self._computes_for_s(tokens_per_s)
+        return inf
 
     def _computes_for_s(self, tokens_per_s: float) -> float:
         return 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
