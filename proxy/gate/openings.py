@@ -76,7 +76,7 @@ class Openings:
         self._is_enforcing = is_enforcing
         self._is_bounding = is_enforcing
         self._now = 0.0
-        self._seen: dict[str, Opening] = {}
+        self._seen: dict[str | None, Opening] = {}
 
     def begin(self, now: float, *, looks: float = inf) -> None:
         """Somebody is to be tried on some backends.
@@ -89,9 +89,8 @@ class Openings:
         self._is_bounding = self._is_enforcing and looks > _FEW_LOOKS
 
     def forget(self, name: str | None) -> None:
-        """Something has happened at a backend."""
-        if name is not None:
-            self._seen.pop(name, None)
+        """Something has happened at a backend; None for a session's home that it has not yet."""
+        self._seen.pop(name, None)
 
     def of(self, name: str) -> Opening:
         """The opening of one backend."""
