@@ -14,13 +14,14 @@ from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock
 from proxy.core.requests import RequestView
-from proxy.core.turns import Turn, TurnEnd
+from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.dialects.overload import overload_status
 from proxy.gate import Gate, Placement
 from proxy.policy.queueing import retry_after_s
 from proxy.state.wait_queue import Waiting
 
 _LEASE_SLACK_S: Final = 0.02
+_QUEUES: Final = {rank: rank.name.lower() for rank in Rank}
 _TICKET_RETRY_S: Final = 1
 """After a full hold the ticket keeps the place: come back at once."""
 
@@ -105,18 +106,27 @@ class WaitingRoom:
         """
         names = candidates()
         now = self._clock()
-        waiting = self.gate.arrive(
-            turn, names, now, model=exchange.model, body_bytes=len(view.body), patience_s=turn.patience_s
+        up = [name for name in names if self._is_up(name)]
+        # A resident or a lone newcomer starts here, without a future and without a task switch.
+        waiting, placement, was_tried = self.gate.admit(
+            turn,
+            names,
+            now,
+            open_names=up,
+            model=exchange.model,
+            body_bytes=len(view.body),
+            patience_s=turn.patience_s,
         )
         if waiting.replaced is not None:
             # Whoever still listens to the older copy is told.
             message = "The same request was sent again and waits in this one's place."
             self._send_away(waiting.replaced, _SentAway(message, _TICKET_RETRY_S))
-        exchange.queue = waiting.rank.name.lower()
+        exchange.queue = _QUEUES[waiting.rank]
         seat: _Seat | None = None
         try:
-            # A resident or a lone newcomer starts here, without a future and without a task switch.
-            placement = self._start(waiting.candidates, arrival=waiting)
+            if not was_tried:
+                placement = self._wake(self.gate.pump(now, up, arrival=waiting), up, now, arrival=waiting)
+            self._arm(now)
             if placement is None:
                 seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
                 self._send_surplus_away(waiting, now)
@@ -137,6 +147,9 @@ class WaitingRoom:
         except Refusal:
             raise  # it had nowhere to go, and has left the queue already
         except BaseException:
+            if seat is None and placement is not None:
+                # It has its room already: whatever fails from then on, that goes back.
+                self.gate.end(placement, TurnEnd(), self._clock())
             self._give_up(waiting, seat, has_left=True)
             raise
         finally:
@@ -171,27 +184,31 @@ class WaitingRoom:
         Args:
             only: backends whose room has changed; None for all.
         """
-        self._start(only)
+        if self._timer is None and not self.gate.queue.entries:
+            return
+        now = self._clock()
+        names = [name for name in (self.gate.rooms if only is None else only) if self._is_up(name)]
+        self._wake(self.gate.pump(now, names), names, now)
+        self._arm(now)
 
-    def _start(self, only: Iterable[str] | None, *, arrival: Waiting | None = None) -> Placement | None:
-        """Let start who may start; what has a seat is woken.
+    def _wake(
+        self, placed: list[Placement], names: Sequence[str], now: float, *, arrival: Waiting | None = None
+    ) -> Placement | None:
+        """Wake those that were placed.
 
         Args:
-            only: backends whose room has changed; None for all.
-            arrival: nothing has changed but that this one came, which has no seat yet.
+            placed: the placements.
+            names: backends that were looked at.
+            now: monotonic seconds.
+            arrival: this one has no seat yet.
 
         Returns:
             The arrival's placement, if it has one now.
         """
-        if self._timer is None and not len(self.gate.queue):
-            return None
-        now = self._clock()
-        names = [name for name in (self.gate.rooms if only is None else only) if self._is_up(name)]
         its_own: Placement | None = None
-        alone, has_given_back = arrival, True
-        while has_given_back:
+        while placed:
             has_given_back = False
-            for placement in self.gate.pump(now, names, arrival=alone):
+            for placement in placed:
                 if placement.waiting is arrival:
                     its_own = placement
                     continue
@@ -199,10 +216,10 @@ class WaitingRoom:
                 if seat is None or seat.future.done():
                     # Its client left in this very moment; its room may let somebody else start.
                     self.gate.end(placement, TurnEnd(), now)
-                    has_given_back, alone = True, None
+                    has_given_back = True
                 else:
                     seat.future.set_result(placement)
-        self._arm(now)
+            placed = self.gate.pump(now, names) if has_given_back else []
         return its_own
 
     def follow_health(self) -> None:
@@ -263,7 +280,7 @@ class WaitingRoom:
 
     def _arm(self, now: float) -> None:
         """Look again when a lease or somebody's patience ends, though nothing else happens."""
-        if self._timer is None and not len(self.gate.queue):
+        if self._timer is None and not self.gate.queue.entries:
             return
         at = self.gate.next_event_at(now)
         if self._timer is not None:

@@ -46,18 +46,41 @@ async def test_who_comes_starts_together_with_whom_it_finds_waiting():
     assert story.is_empty()
 
 
-async def test_what_the_gate_fails_on_does_not_wait_for_ever(monkeypatch):
+@pytest.mark.parametrize(("part", "is_batch"), [("pump", True), ("_try_arrival", False)])
+async def test_what_the_gate_fails_on_does_not_wait_for_ever(monkeypatch, part, is_batch):
     """Nobody is there to take it out of the queue later."""
     story = Story()
 
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(story.gate, "pump", fail)
+    monkeypatch.setattr(story.gate, part, fail)
     with pytest.raises(ZeroDivisionError):
-        await story.admit("odd", 30)
+        await story.admit("odd", 30, is_batch=is_batch)
 
     assert len(story.gate.queue) == 0
+
+
+async def test_the_room_of_an_arrival_goes_back_when_the_timer_fails(monkeypatch):
+    """It was placed and nobody will end it."""
+    story = Story()
+    running = await story.admit("running", 60)
+    waiting = story.waits("waiting", 90)
+    await settle()
+
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(story.gate, "next_event_at", fail)
+    with pytest.raises(ZeroDivisionError):
+        await story.admit("small", 10)
+    monkeypatch.undo()
+
+    assert len(story.gate.rooms["a"].ledger.holds) == 1
+    story.end(running)
+    waiting.cancel()
+    await settle()
+    assert story.is_empty()
 
 
 async def test_whoever_waits_is_woken_by_who_ends():

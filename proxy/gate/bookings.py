@@ -127,12 +127,14 @@ class Bookings:
         if placement.was_alone and room.ledger.uncached_tokens == 0:
             placement.prefill_s = now - placement.placed_at
 
-    def generated(self, placement: Placement, tokens: int) -> None:
-        """A running answer has so many tokens now."""
+    def generated(self, placement: Placement, tokens: int) -> bool:
+        """A running answer has so many tokens now; says whether that was booked, as it is once in a while."""
         placement.generated_tokens = tokens
-        if tokens - placement.booked_tokens >= _REGROW_TOKENS:
-            placement.booked_tokens = tokens
-            self._book(placement, placement.waiting.prompt_tokens + tokens)
+        if tokens - placement.booked_tokens < _REGROW_TOKENS:
+            return False
+        placement.booked_tokens = tokens
+        self._book(placement, placement.waiting.prompt_tokens + tokens)
+        return True
 
     def end(self, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""

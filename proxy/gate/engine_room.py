@@ -154,24 +154,39 @@ class EngineRoom:
         """Blocks that a new session could take."""
         return self.limit_blocks(now) - self.ledger.used_blocks - self.growth_blocks(len(self.ledger.holds))
 
-    def opening_blocks(self, now: float) -> tuple[float, float, float]:
-        """The most that anybody may add here while others run, that a newcomer may, that a sub-agent may."""
+    def opening_blocks(self, now: float) -> tuple[float, float, float, float]:
+        """The most that anybody may add here while others run, that a newcomer may, that a sub-agent may.
+
+        Last comes until when time alone makes it no more.
+        """
         ledger = self.ledger
         limit = self.limit_blocks(now)
+        # What others hold is forgotten with reports that stay away; else old reports make it less, and not more.
+        until = self.report_at + self._lost_after_s if self.report_at is not None and ledger.foreign_blocks else inf
         growth = self.growth_blocks(len(ledger.holds) + 1)
         taken = ledger.pinned_blocks + ledger.foreign_blocks + growth
         turn = limit - taken - ledger.pinned_head_blocks() + _ROUNDING
         if turn < 1.0:
-            return turn, turn, turn
+            return turn, turn, turn, until
         growth_each = self.turn_growth_blocks()
         idle = ledger.idle_blocks + ledger.head_blocks - self._most_reclaimable(now, growth_each)
+        if ledger.idle.first_kept() is not None:
+            until = min(until, self._kept_until)
         session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
-        return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit)
+        return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit), until
 
-    def opening_tokens(self, now: float) -> float:
-        """Prompt tokens that may be added to those that are being computed, by a request that has not waited long."""
+    def opening_tokens(self, now: float) -> tuple[float, float]:
+        """Prompt tokens that may be added to those that are being computed, by a request that has not waited long.
+
+        Then until when time alone makes it no more.
+        """
         in_flight = self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
-        return self._allowed_prefill(now) - in_flight if in_flight else inf
+        if not in_flight:
+            return inf, inf
+        computed_at = self.ledger.next_computed_at(self.prefill.tokens_per_s)
+        warm_at = self.restarted_at + _SLOW_START_S
+        until = min(computed_at, warm_at) if now < warm_at else computed_at
+        return self._allowed_prefill(now) - in_flight, until
 
     def fits_running(
         self,

@@ -107,6 +107,11 @@ class Fitting:
     def is_hopeless(self, waiting: Waiting) -> bool:
         """Whether no engine that it may go to could hold its prompt even if nobody else were there."""
         session = waiting.session
+        prompt_tokens = waiting.prompt_tokens
+        for name in waiting.candidates:  # as most often, the first that is asked could
+            capacity = self._rooms[name].ledger.capacity
+            if capacity is None or capacity.blocks_for(prompt_tokens) <= capacity.total_blocks:
+                return False
         # What the engine has counted is certain; what was guessed from bytes may be twice too much.
         is_counted = session.prompt_tokens > 0 and self._lessons.extends(waiting.turn, session)
         tokens = waiting.prompt_tokens if is_counted else waiting.prompt_tokens // 2

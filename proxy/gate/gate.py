@@ -6,12 +6,13 @@ Between looking at the room and taking it nothing else can run, because nothing 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop
-from itertools import count
+from math import inf
 from operator import attrgetter
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate import tickets
+from proxy.gate.arrivals import Arrivals
 from proxy.gate.bookings import Bookings
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting, Footprint
@@ -62,7 +63,16 @@ class Gate:
         self._bookings = Bookings(
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
-        self._ids = count(1)
+        self._arrivals = Arrivals(
+            sessions=self.sessions,
+            queue=self.queue,
+            lessons=self.lessons,
+            fitting=self._fitting,
+            bookings=self._bookings,
+            openings=self._openings,
+            counters=self.counters,
+            max_hold_s=settings.max_hold_s,
+        )
 
     # -- requests
 
@@ -86,49 +96,45 @@ class Gate:
             body_bytes: what holding it costs.
             patience_s: the client's own timeout.
         """
-        session, forgotten = self.sessions.touch(turn.session, now)
-        for gone in forgotten:
-            self._bookings.leave_home(gone)
-        if session.stamp is not None and now > session.stamp_until:
-            session.stamp = None
-        if session.turns and not session.is_busy and session.stamp is None:
-            self.lessons.gaps.on_return(session.last_stop, now - session.idle_since)
-            if session.turns == 1:
-                self.lessons.odds.on_return(session.is_named)
-        prompt_tokens = self.lessons.estimate(turn, session, model)
-        waiting = Waiting(
-            id=next(self._ids),
-            turn=turn,
-            session=session,
-            rank=Rank.SESSION,
-            candidates=tuple(candidates),
-            stamp=now,
-            arrived_at=now,
-            deadline=now + queueing.hold_limit_s(patience_s, self.settings.max_hold_s),
-            prompt_tokens=prompt_tokens,
-            model=model,
-            body_bytes=body_bytes,
-            fairness_key=turn.session.credential,
-            is_side=self.lessons.is_side(turn, session, prompt_tokens),
-        )
-        waiting.is_hopeless = self._fitting.is_hopeless(waiting)
-        # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
-        waiting.rank = Rank.CONTROL if waiting.is_hopeless else self.lessons.rank(waiting)
-        if tickets.redeem(waiting, now):
-            self.counters["tickets_redeemed"] += 1
-        older = self.queue.twin_of(turn)
-        if older is not None:
-            waiting.stamp = min(waiting.stamp, older.stamp)
-            if self.queue.takes_over(turn, now):
-                # Its client gave up on it and asks again: the copy takes its place.
-                self.queue.remove(older)
-                waiting.replaced = older
-                self.counters["resends"] += 1
-        self.lessons.lift(waiting.fairness_key, self.queue.keys)
+        waiting = self._arrivals.meet(turn, candidates, now, model=model, body_bytes=body_bytes, patience_s=patience_s)
         self.queue.add(waiting)
-        if waiting.rank is Rank.RESIDENT:
-            self._bookings.come_back(session)
         return waiting
+
+    def admit(
+        self,
+        turn: Turn,
+        candidates: Sequence[str],
+        now: float,
+        *,
+        open_names: Collection[str],
+        model: str = "",
+        body_bytes: int = 0,
+        patience_s: float | None = None,
+    ) -> tuple[Waiting, Placement | None, bool]:
+        """A request is here, and starts at once if it may: what does is never in the queue.
+
+        Args:
+            turn: what it is.
+            candidates: backends that may serve it, at least one.
+            now: monotonic seconds.
+            open_names: those of them that may take work now.
+            model: see `arrive`, like the others.
+            body_bytes: what holding it costs.
+            patience_s: the client's own timeout.
+
+        Returns:
+            The request; its placement, else it is in the queue; whether it was tried, else `pump` is to be told of it.
+        """
+        waiting = self._arrivals.meet(turn, candidates, now, model=model, body_bytes=body_bytes, patience_s=patience_s)
+        # A batch may let others start first, and of copies that wait beside each other the queue knows the last.
+        if waiting.rank is not Rank.BATCH and self.queue.twin_of(turn) is None:
+            placed = self._try_arrival(waiting, self._open(open_names, now), now)
+            if placed:
+                return waiting, placed[0], True
+            self.queue.add(waiting)
+            return waiting, None, True
+        self.queue.add(waiting)
+        return waiting, None, False
 
     def pump(
         self, now: float, only: Collection[str] | None = None, *, arrival: Waiting | None = None
@@ -140,23 +146,13 @@ class Gate:
             only: backends whose room has changed; None for all.
             arrival: nothing has changed but that this one came: the others need not be looked at again.
         """
-        if not len(self.queue):
+        if not self.queue.entries:
             return []
-        names: Collection[str] = [name for name in (self.rooms if only is None else only) if self._is_open(name, now)]
-        if len(names) > 1:
-            names = frozenset(names)
-        is_alone = arrival is not None and arrival.rank is not Rank.BATCH
-        self._openings.begin(now, looks=len(names) * (1 if is_alone else len(self.queue)))
+        names = self._open(self.rooms if only is None else only, now)
+        if arrival is not None and arrival.rank is not Rank.BATCH:
+            return self._try_arrival(arrival, names, now)
+        self._openings.begin(now, looks=len(names) * len(self.queue))
         placed: list[Placement] = []
-        if arrival is not None:
-            if arrival.rank in (Rank.RESIDENT, Rank.CONTROL):
-                self._try(arrival, names, now, placed)
-            elif arrival.rank is Rank.SESSION:
-                oldest = self._overdue(self.queue.of(Rank.SESSION), now)
-                taken = _wanted_by(oldest) if oldest is not None and oldest is not arrival else ()
-                self._try_session(arrival, _without(names, taken), now, placed)
-            if placed or arrival.rank is not Rank.BATCH:
-                return placed
         for waiting in self.queue.of(Rank.RESIDENT):
             if not self._stays(waiting, names):
                 self._try(waiting, names, now, placed)
@@ -170,6 +166,27 @@ class Gate:
             self._try_in_order(entries, _without(names, taken), now, placed)
         return placed
 
+    def _open(self, names: Collection[str], now: float) -> Collection[str]:
+        """Those that take work now, as far as is known."""
+        if self.settings.is_enforcing:
+            rooms = self.rooms
+            names = [name for name in names if not rooms[name].is_full(now)]
+        return frozenset(names) if len(names) > 1 else names
+
+    def _try_arrival(self, arrival: Waiting, names: Collection[str], now: float) -> list[Placement]:
+        """Nothing has changed but that this one came: the others need not be looked at again."""
+        self._openings.begin(now, looks=len(names))
+        placed: list[Placement] = []
+        if arrival.rank is not Rank.SESSION:
+            self._try(arrival, names, now, placed)
+            return placed
+        if self.queue.count(Rank.SESSION):
+            oldest = self._overdue(self.queue.of(Rank.SESSION), now)
+            if oldest is not None and oldest is not arrival and oldest.stamp <= arrival.stamp:
+                names = _without(names, _wanted_by(oldest))
+        self._try_session(arrival, names, now, placed)
+        return placed
+
     def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
         """Whether a resident's turn goes on waiting for certain: nothing has changed at its home, or that is full."""
         session = waiting.session
@@ -181,23 +198,32 @@ class Gate:
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
     ) -> None:
         """Those that could fit anywhere, least served key first; after each placement, another look."""
+        if not names:
+            return
+        openings, order = self._openings, self.lessons.order
+        widest = openings.widest(names)
         orders: dict[int, tuple[float, float]] = {}
-        last: tuple[tuple[float, float], int] | None = None
-        has_placed = bool(names)
-        while has_placed:
-            has_placed = False
-            line: list[tuple[tuple[float, float], int, Waiting]] = []
-            for number, entry in self._openings.worth_a_look(entries, names):
-                order = orders.get(number)
-                if order is None:
-                    order = orders[number] = self.lessons.order(entry, now)
-                if last is None or (order, number) > last:
-                    line.append((order, number, entry))
+        line: list[tuple[tuple[float, float], int, Waiting]] = []
+        rest: Iterable[tuple[int, Waiting]] = enumerate(entries)
+        last = (-inf, -inf), -1
+        while True:
+            for number, entry in openings.worth_a_look(rest, names, widest):
+                at = orders.get(number) or orders.setdefault(number, order(entry, now))
+                if (at, number) > last:
+                    line.append((at, number, entry))
             heapify(line)
-            while line and not has_placed:
-                order, number, entry = heappop(line)
-                last = order, number
-                has_placed = self._try_session(entry, names, now, placed)
+            while line:
+                at, number, entry = heappop(line)
+                if self._try_session(entry, names, now, placed):
+                    break
+            else:
+                return
+            last, before, widest = (at, number), widest, openings.widest(names)
+            # Most often there is less room now, and whoever was not worth a look is none the more so. But other turns
+            # of a session that is in now may follow it; then the order tells who is still to come.
+            is_less = widest.is_within(before) and not entry.session.waiting
+            rest = [one[1:] for one in line] if is_less else enumerate(entries)
+            line = []
 
     def _try_overdue(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -231,7 +257,7 @@ class Gate:
             keeps_ticket: its session may come back within a while and counts as waiting since it first came.
             has_left: its client is gone, so that the while is shorter.
         """
-        if not self.queue.remove(waiting):
+        if not self._leave(waiting):
             return False
         if keeps_ticket:
             self.keep_place(waiting, now, has_left=has_left)
@@ -252,14 +278,18 @@ class Gate:
 
     def first_token(self, placement: Placement, now: float) -> None:
         """A turn's prompt is computed."""
+        self._openings.forget(placement.backend)
         self._bookings.first_token(placement, now)
 
     def generated(self, placement: Placement, tokens: int) -> None:
         """A running answer has so many tokens now."""
-        self._bookings.generated(placement, tokens)
+        if self._bookings.generated(placement, tokens):
+            self._openings.forget(placement.backend)
 
     def end(self, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
+        self._openings.forget(placement.backend)
+        self._openings.forget(placement.waiting.session.home)
         self._bookings.end(placement, end, now)
 
     # -- what engines say
@@ -269,6 +299,7 @@ class Gate:
     ) -> None:
         """What a backend's labels amount to. A change (another model, another size) empties its ledger of residents."""
         room = self.rooms[backend]
+        self._openings.forget(backend)
         if batch_tokens:
             room.batch_tokens = batch_tokens
         if capacity is None or capacity == room.ledger.capacity:
@@ -299,6 +330,7 @@ class Gate:
             prefill_tokens_per_s: prompts were computed at least so fast; 0 when nothing is known of it.
         """
         room = self.rooms[backend]
+        self._openings.forget(backend)
         room.report_at = now
         room.release.look(now)
         room.prefill.on_report(prefill_tokens_per_s)
@@ -316,6 +348,7 @@ class Gate:
 
     def see_restart(self, backend: str, now: float) -> None:
         """A backend's engine is another process now, or lost its cache."""
+        self._openings.forget(backend)
         self._bookings.lose(backend, now)
         self.counters["restarts"] += 1
 
@@ -330,16 +363,11 @@ class Gate:
 
     def next_event_at(self, now: float) -> float | None:
         """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
-        if not len(self.queue):
+        if not self.queue.entries:
             return None
-        ends = [room.next_lease_end(now) for room in self.rooms.values() if room.capacity]
-        ends.append(next_by_time_alone(self.queue, self.rooms.values(), now))
-        return min((end for end in ends if end is not None), default=None)
+        return next_by_time_alone(self.queue, self.rooms.values(), now)
 
     # -- inside
-
-    def _is_open(self, name: str, now: float) -> bool:
-        return not self.settings.is_enforcing or not self.rooms[name].is_full(now)
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
@@ -356,7 +384,7 @@ class Gate:
         session = waiting.session
         if session.residency is not Residency.IN or session.home is None or session.home not in waiting.candidates:
             # Pushed out, or moved where it may not go, while it waited: it needs room like any other session now.
-            self.queue.remove(waiting)
+            self._leave(waiting)
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
@@ -387,8 +415,14 @@ class Gate:
                 return True
         return False
 
+    def _leave(self, waiting: Waiting) -> bool:
+        """A request waits no longer, and was not placed; its session may keep its place for less long now."""
+        self._openings.forget(waiting.session.home)
+        return self.queue.remove(waiting)
+
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        self._openings.forget(took.backend, waiting.session.home)
+        self._openings.forget(took.backend)
+        self._openings.forget(waiting.session.home)
         placed.append(self._bookings.place(waiting, admission, took, now))
 
 

@@ -48,8 +48,10 @@ class Lessons:
     def extends(self, turn: Turn, session: Session) -> bool:
         """Whether a turn's messages begin with those of the session's last turn."""
         length = session.chain_length
-        same_head = turn.head == session.head
-        return 0 < length <= len(turn.chain) and same_head and turn.chain[length - 1] == session.chain_end
+        if not length or turn.head != session.head:
+            return False
+        chain = turn.chain
+        return length <= len(chain) and chain[length - 1] == session.chain_end
 
     def is_side(self, turn: Turn, session: Session, prompt_tokens: int) -> bool:
         """Whether a turn is a side call: much smaller than its session, and another head (a compaction keeps it)."""
@@ -164,15 +166,15 @@ class Lessons:
         """A key that comes back after a pause has not saved up service: it starts level with the least served one."""
         if key in self._running or key in waiting:
             return
+        if not waiting and not self._running:
+            self._service[key] = max(self._service.get(key, 0.0), self._last_served)
+            return
         active = chain(waiting, self._running)
         floor = min((self._service.get(other, 0.0) for other in active), default=self._last_served)
         self._service[key] = max(self._service.get(key, 0.0), floor)
 
     def _model(self, model: str) -> ModelCalibration:
-        known = self._models.get(model)
-        if known is None:
-            known = self._models[model] = ModelCalibration()
-        return known
+        return self._models.get(model) or self._models.setdefault(model, ModelCalibration())
 
 
 def _is_one_shot(turn: Turn, session: Session) -> bool:

@@ -1,10 +1,11 @@
 """How much could enter each backend now, whoever it is: who is larger need not be looked at.
 
 A bound and no promise. Hundreds wait while most rooms are full; looking at each of them for each event would cost
-milliseconds. Held by the gate for the length of one pump; nothing in here changes anything.
+milliseconds. Kept by the gate until something happens at a backend, or time makes more room there; one for each backend
+at most. Nothing in here changes anything.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ class Opening(NamedTuple):
         prefill_tokens: prompt tokens to compute, of a request that has not waited long.
         longest_tokens: the longest prompt that could fit, whatever of it is shared.
         longest_agent_tokens: the same of a sub-agent.
+        until: when to look again though nothing has happened: a lease ends, a prompt counts as computed.
     """
 
     turn_blocks: float = inf
@@ -31,16 +33,36 @@ class Opening(NamedTuple):
     prefill_tokens: float = inf
     longest_tokens: float = inf
     longest_agent_tokens: float = inf
+    until: float = inf
+
+
+class Widest(NamedTuple):
+    """The most of what several openings let in. Who exceeds it fits on none of them.
+
+    Attributes:
+        longest_tokens: the longest prompt.
+        longest_agent_tokens: the same of a sub-agent.
+        prefill_tokens: prompt tokens to compute, of a request that has not waited long.
+    """
+
+    longest_tokens: float
+    longest_agent_tokens: float
+    prefill_tokens: float
+
+    def is_within(self, other: "Widest") -> bool:
+        """Whether whoever exceeds the other exceeds this one."""
+        return all(mine <= theirs for mine, theirs in zip(self, other, strict=True))
 
 
 _FEW_LOOKS: Final = 8
 """A bound costs as much as a closer look; so few are had without."""
 _OPEN = Opening()
-_CLOSED = Opening(0.0, 0.0, 0.0, 0.0, -1.0, -1.0)
+_SHUT = -1.0
+"""No prompt is so short."""
 
 
 class Openings:
-    """Looks at each room once, and again when something was placed there.
+    """Looks at each room once, and again when something has happened there.
 
     Args:
         rooms: the backends' rooms by name.
@@ -54,31 +76,32 @@ class Openings:
         self._is_enforcing = is_enforcing
         self._is_bounding = is_enforcing
         self._now = 0.0
-        self._seen: dict[str, Opening] = {}
+        self._seen: dict[str | None, Opening] = {}
 
     def begin(self, now: float, *, looks: float = inf) -> None:
-        """Something has happened: look anew.
+        """Somebody is to be tried on some backends.
 
         Args:
             now: monotonic seconds.
-            looks: how often somebody would be tried on a backend, at most.
+            looks: how often that would be, at most.
         """
         self._now = now
         self._is_bounding = self._is_enforcing and looks > _FEW_LOOKS
-        self._seen.clear()
 
-    def forget(self, name: str, left: str | None = None) -> None:
-        """Something is placed at one backend, and leaves another."""
-        if self._seen:
-            self._seen.pop(name, None)
-            if left is not None:
-                self._seen.pop(left, None)
+    def forget(self, name: str | None) -> None:
+        """Something has happened at a backend; None for a session's home that it has not yet."""
+        self._seen.pop(name, None)
 
     def of(self, name: str) -> Opening:
         """The opening of one backend."""
+        if not self._is_bounding:
+            return _OPEN
         seen = self._seen.get(name)
-        if seen is None:
-            seen = self._seen[name] = self._look(self._rooms[name]) if self._is_bounding else _OPEN
+        if seen is None or self._now > seen.until:
+            seen = self._look(self._rooms[name])
+            if seen.until < self._now:
+                seen = seen._replace(until=self._now)  # once a moment is enough
+            self._seen[name] = seen
         return seen
 
     def usable(self, waiting: Waiting, names: Collection[str]) -> list[str]:
@@ -89,21 +112,19 @@ class Openings:
         return [
             name
             for name in names
-            if name in waiting.candidates and (name not in self._seen or self.may_fit(waiting, name))
+            if name in waiting.candidates and (not self._is_known(name) or self.may_fit(waiting, name))
         ]
 
     def may_run(self, waiting: Waiting, name: str) -> bool:
         """Whether a resident's turn is not certainly too large for a backend."""
-        if not self._is_bounding:
-            return True
-        opening = self._seen.get(name) or self.of(name)
-        return opening is _OPEN or self._least_blocks(waiting, name) <= opening.turn_blocks
+        opening = self.of(name)
+        return opening.turn_blocks == inf or self._least_blocks(waiting, name) <= opening.turn_blocks
 
     def may_fit(self, waiting: Waiting, name: str) -> bool:
         """Whether a session is not certainly too large for a backend."""
-        opening = self._seen.get(name) or self.of(name)
-        if opening is _OPEN or opening is _CLOSED:
-            return opening is _OPEN
+        opening = self.of(name)
+        if opening.turn_blocks == inf or opening.turn_blocks < 1.0:
+            return opening.turn_blocks == inf
         if waiting.session.home == name:  # what lies there of it is not needed twice
             return self._least_blocks(waiting, name) <= opening.turn_blocks
         most = opening.agent_blocks if waiting.turn.session.agent else opening.session_blocks
@@ -113,24 +134,36 @@ class Openings:
             return True
         return waiting.prompt_tokens - self._lessons.head_tokens(waiting) <= opening.prefill_tokens
 
-    def worth_a_look(self, entries: Sequence[Waiting], names: Collection[str]) -> list[tuple[int, Waiting]]:
-        """Those that could fit on one of these backends, with their place among the entries."""
+    def widest(self, names: Iterable[str]) -> Widest:
+        """The most that any of these backends lets in."""
         seen = [self.of(name) for name in names]
-        longest = max((opening.longest_tokens for opening in seen), default=-1.0)
-        longest_agent = max((opening.longest_agent_tokens for opening in seen), default=-1.0)
-        prefill = max((opening.prefill_tokens for opening in seen), default=-1.0)
+        return Widest(
+            max((opening.longest_tokens for opening in seen), default=_SHUT),
+            max((opening.longest_agent_tokens for opening in seen), default=_SHUT),
+            max((opening.prefill_tokens for opening in seen), default=_SHUT),
+        )
+
+    def worth_a_look(
+        self, entries: Iterable[tuple[int, Waiting]], names: Collection[str], widest: Widest
+    ) -> list[tuple[int, Waiting]]:
+        """Those that could fit on one of these backends, with the number that each came with."""
+        longest, longest_agent, prefill = widest
         since, tokens_per_byte = self._now - LONG_WAIT_S, self._lessons.most_tokens_per_byte()
         return [
             (number, entry)
-            for number, entry in enumerate(entries)
-            if entry.session.home in names
-            or (
-                entry.prompt_tokens <= (longest_agent if entry.turn.session.agent else longest)
-                and (
-                    entry.arrived_at < since or entry.prompt_tokens - entry.turn.head_bytes * tokens_per_byte <= prefill
-                )
+            for number, entry in entries
+            # What rules out most of them comes first: nobody may be larger than a sub-agent.
+            if (
+                (tokens := entry.prompt_tokens) <= longest_agent
+                and (entry.arrived_at < since or tokens - entry.turn.head_bytes * tokens_per_byte <= prefill)
+                and (tokens <= longest or entry.turn.session.agent)
             )
+            or entry.session.home in names
         ]
+
+    def _is_known(self, name: str) -> bool:
+        seen = self._seen.get(name)
+        return seen is not None and self._now <= seen.until
 
     def _least_blocks(self, waiting: Waiting, name: str) -> float:
         ledger = self._rooms[name].ledger
@@ -145,12 +178,13 @@ class Openings:
         capacity = room.ledger.capacity
         if capacity is None or not room.ledger.holds:
             return _OPEN
-        prefill_tokens = room.opening_tokens(self._now)
+        prefill_tokens, until = room.opening_tokens(self._now)
         if prefill_tokens < 0 or not room.knee.has_room:
-            return _CLOSED
-        turn, session, agent = room.opening_blocks(self._now)
+            return _closed(until)
+        turn, session, agent, room_until = room.opening_blocks(self._now)
+        until = min(until, room_until)
         if turn < 1.0:
-            return _CLOSED
+            return _closed(until)
         apart = room.ledger.largest_head_blocks - capacity.beta_blocks
         tokens_per_block = capacity.block_tokens / capacity.alpha
         return Opening(
@@ -158,6 +192,11 @@ class Openings:
             session_blocks=session,
             agent_blocks=agent,
             prefill_tokens=prefill_tokens,
-            longest_tokens=(session + apart) * tokens_per_block if session >= 1.0 else -1.0,
-            longest_agent_tokens=(agent + apart) * tokens_per_block if agent >= 1.0 else -1.0,
+            longest_tokens=(session + apart) * tokens_per_block if session >= 1.0 else _SHUT,
+            longest_agent_tokens=(agent + apart) * tokens_per_block if agent >= 1.0 else _SHUT,
+            until=until,
         )
+
+
+def _closed(until: float) -> Opening:
+    return Opening(0.0, 0.0, 0.0, 0.0, _SHUT, _SHUT, until)

@@ -6,6 +6,7 @@ turns in flight and the resident sessions. Blocks are floats because a block may
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -155,6 +156,8 @@ class KvLedger:
         known = self._heads.get(head)
         if known is not None and self.capacity is not None:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
+            if blocks == known.blocks:
+                return
             self.head_changes += 1
             self.largest_head_blocks = max(self.largest_head_blocks, blocks)
             self.head_blocks += blocks - known.blocks
@@ -206,10 +209,11 @@ class KvLedger:
             self.computed(hold_id)
         return self.uncached_tokens
 
-    def next_computed_at(self, tokens_per_s: float) -> float | None:
+    def next_computed_at(self, tokens_per_s: float) -> float:
         """When the first prompt that is still being computed counts as computed, should no first token tell so."""
-        oldest = next(iter(self._uncached.values()), None)
-        return None if oldest is None else oldest.sent_at + self._computes_for_s(tokens_per_s)
+        for oldest in self._uncached.values():
+            return oldest.sent_at + self._computes_for_s(tokens_per_s)
+        return inf
 
     def _computes_for_s(self, tokens_per_s: float) -> float:
         return 0.5 + 1.5 * self.uncached_tokens / tokens_per_s
@@ -310,7 +314,7 @@ class KvLedger:
             known = self._heads[head] = _Head(self.shared_blocks(head, head_tokens))
             self.head_blocks += known.blocks
             self.largest_head_blocks = max(self.largest_head_blocks, known.blocks)
-        elif known.is_over:
+        elif known.over and known.is_over:
             self._over_head_blocks -= known.blocks
         known.users += 1
         self.head_changes += 1
@@ -318,11 +322,14 @@ class KvLedger:
 
     def _leave_head(self, head: int, *, was_over: bool = False) -> None:
         known = self._heads[head]
-        self._over_head_blocks -= known.blocks if known.is_over else 0.0
-        known.users -= 1
         self.head_changes += 1
-        known.over -= was_over
-        self._over_head_blocks += known.blocks if known.is_over else 0.0
+        if known.over:
+            self._over_head_blocks -= known.blocks if known.is_over else 0.0
+            known.over -= was_over
+            known.users -= 1
+            self._over_head_blocks += known.blocks if known.is_over else 0.0
+        else:
+            known.users -= 1
         if known.users == 0:
             self.head_blocks -= known.blocks
             del self._heads[head]

@@ -100,7 +100,9 @@ class SessionTable:
         else:
             self._sessions.move_to_end(key)
         session.seen_at = now
-        return session, self._forget(now)
+        oldest = next(iter(self._sessions.values()))
+        is_tidy = now - oldest.seen_at <= self._ttl_s and len(self._sessions) <= self._capacity
+        return session, [] if is_tidy else self._forget(now)
 
     def get(self, key: SessionKey) -> Session | None:
         """The session of a key, if it is known."""

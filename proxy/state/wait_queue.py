@@ -57,6 +57,7 @@ class WaitQueue:
     """Waiting requests by rank, each rank in order of arrival.
 
     Attributes:
+        entries: how many wait; looked at for each request.
         keys: how many wait of each fairness key; those that have none are not in it.
     """
 
@@ -65,13 +66,13 @@ class WaitQueue:
         self._capacity_bytes = capacity_bytes
         self._by_rank: dict[Rank, dict[int, Waiting]] = {rank: {} for rank in Rank}
         self._twins: dict[tuple[object, int], Waiting] = {}
-        self._entries = 0
+        self.entries = 0
         self.keys: dict[str, int] = {}
         self._replaced_at: OrderedDict[tuple[object, int], float] = OrderedDict()
         self.body_bytes = 0
 
     def __len__(self) -> int:
-        return self._entries
+        return self.entries
 
     def has_room(self, body_bytes: int) -> bool:
         """Whether another request may wait."""
@@ -93,10 +94,11 @@ class WaitQueue:
         is_newest = arrival.stamp == arrival.arrived_at
         if is_newest and _standing(arrival)[:2] >= (self.count(Rank.BATCH) > 0, True):
             return [arrival]  # as most often: nobody has waited for less time, and nobody goes before it
-        if max(self, key=_standing) is arrival:
-            return [arrival]
-        leaving: list[Waiting] = []
+        last = max(self, key=_standing)
         entries, body_bytes = len(self), self.body_bytes
+        if last is arrival or (entries - 1 <= self._capacity and body_bytes - last.body_bytes <= self._capacity_bytes):
+            return [last]  # sorting them all is for when several have to go
+        leaving: list[Waiting] = []
         for entry in sorted(self, key=_standing, reverse=True):
             if entry is arrival:
                 break
@@ -126,7 +128,7 @@ class WaitQueue:
     def add(self, waiting: Waiting) -> None:
         """A request begins to wait."""
         self._by_rank[waiting.rank][waiting.id] = waiting
-        self._entries += 1
+        self.entries += 1
         self.keys[waiting.fairness_key] = self.keys.get(waiting.fairness_key, 0) + 1
         self.body_bytes += waiting.body_bytes
         waiting.session.waiting += 1
@@ -138,7 +140,7 @@ class WaitQueue:
         """A request waits no more; says whether it did."""
         if self._by_rank[waiting.rank].pop(waiting.id, None) is None:
             return False
-        self._entries -= 1
+        self.entries -= 1
         left = self.keys[waiting.fairness_key] - 1
         if left:
             self.keys[waiting.fairness_key] = left

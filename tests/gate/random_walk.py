@@ -29,6 +29,7 @@ class RandomWalk:
         self._waiting: dict[int, Waiting] = {}
         self._running: list[Placement] = []
         self.placed = 0
+        self.latest: tuple[int, str, str, int] | None = None
         self._resize("a", 1_000)
         self._resize("b", 1_500)  # the third one's size is learned on the way
 
@@ -110,13 +111,17 @@ class RandomWalk:
             is_batch=rng.random() < 0.05,
         )
         candidates = BACKENDS if rng.random() < 0.7 else (rng.choice(BACKENDS),)
-        waiting = self.gate.arrive(turn, candidates, self.now, body_bytes=turn.text_bytes)
+        waiting, placed = self._come(turn, candidates)
         if waiting.replaced is not None:
             del self._waiting[waiting.replaced.id]
         self._waiting[waiting.id] = waiting
-        self._pump(candidates, waiting)
+        self._start(placed)
         if self.gate.queue.is_overfull and waiting.id in self._waiting:
             self.gate.give_up(self._waiting.pop(waiting.id), self.now, keeps_ticket=False)
+
+    def _come(self, turn: Turn, candidates: tuple[str, ...]) -> tuple[Waiting, list[Placement]]:
+        waiting = self.gate.arrive(turn, candidates, self.now, body_bytes=turn.text_bytes)
+        return waiting, self.gate.pump(self.now, candidates, arrival=waiting)
 
     def _go_on(self, number: int) -> None:
         rng, gate, placement = self._rng, self.gate, self._running[number]
@@ -136,11 +141,15 @@ class RandomWalk:
         gate.end(placement, end, self.now)
         self._pump((placement.backend,))
 
-    def _pump(self, names: tuple[str, ...], arrival: Waiting | None = None) -> None:
-        for placement in self.gate.pump(self.now, names, arrival=arrival):
+    def _pump(self, names: tuple[str, ...]) -> None:
+        self._start(self.gate.pump(self.now, names))
+
+    def _start(self, placed: list[Placement]) -> None:
+        for placement in placed:
             del self._waiting[placement.waiting.id]
             self._running.append(placement)
             self.placed += 1
+            self.latest = placement.id, placement.backend, placement.admission, placement.expected_tokens
         self.gate.next_event_at(self.now)
 
     def _resize(self, name: str, blocks: int) -> None:

@@ -1,6 +1,7 @@
-from math import inf
+import pytest
 
-from proxy.gate.openings import Opening, Openings
+from proxy.gate.openings import Opening, Openings, Widest
+from tests.gate.random_walk import BACKENDS, RandomWalk
 from tests.gate.stage import Stage
 
 
@@ -20,8 +21,9 @@ def test_a_full_backend_is_closed_for_all_that_are_larger():
 
     assert openings.usable(large, ("a", "b")) == ["b"]
     assert openings.usable(small, ("a", "b")) == ["a", "b"]
-    assert openings.worth_a_look([large, small], ("a",)) == [(1, small)]
-    assert openings.worth_a_look([large, small], ("a", "b")) == [(0, large), (1, small)]
+    line = [(0, large), (1, small)]
+    assert openings.worth_a_look(line, ("a",), openings.widest(("a",))) == [(1, small)]
+    assert openings.worth_a_look(line, ("a", "b"), openings.widest(("a", "b"))) == line
 
 
 def test_nobody_is_kept_from_an_empty_backend_or_one_of_unknown_size():
@@ -80,10 +82,63 @@ def test_it_is_looked_at_again_where_something_was_placed():
     before = openings.of("a")
     stage.ask("two", 20)
 
-    openings.forget("b", None)
+    openings.forget("b")
+    openings.forget(None)
     assert openings.of("a") is before
     openings.forget("a")
     assert openings.of("a").session_blocks < before.session_blocks
+
+
+def test_it_is_looked_at_again_once_a_prompt_counts_as_computed():
+    """Nothing tells so: half a second and half as long again as its prompt takes have passed."""
+    stage = Stage(blocks=1_000, batch=8_192)
+    stage.ask("one", 12)
+    openings = openings_of(stage)
+    before = openings.of("a")
+    assert before.until == stage.now + 0.5 + 1.5 * 12_000 / 3_000
+
+    openings.begin(before.until)
+    assert openings.of("a") is before
+    openings.begin(before.until + 0.1)
+    assert openings.of("a").prefill_tokens > before.prefill_tokens
+
+
+def test_it_is_looked_at_again_once_a_lease_is_over():
+    """What idle sessions hold can be had then."""
+    stage = Stage()
+    stage.rest("one", 40)
+    stage.enter("two", 40)
+    openings = openings_of(stage)
+    before = openings.of("a")
+    stage.wait(400)
+    openings.begin(stage.now)
+
+    assert openings.of("a").session_blocks > before.session_blocks
+
+
+def test_one_that_is_narrower_everywhere_lets_in_nobody_else():
+    """Who is waiting for more than that need not be looked at again."""
+    wide = Widest(longest_tokens=10.0, longest_agent_tokens=11.0, prefill_tokens=5.0)
+
+    assert Widest(9.0, 11.0, 4.0).is_within(wide)
+    assert not Widest(9.0, 12.0, 4.0).is_within(wide)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_kept_is_never_narrower_than_what_is_there(seed):
+    """Whatever happens: a room that grew unseen would keep somebody waiting who could start."""
+    walk = RandomWalk(seed)
+    kept = walk.gate._openings
+    for _ in range(1_500):
+        walk.step()
+        anew = Openings(walk.gate.rooms, walk.gate.lessons, is_enforcing=True)
+        anew.begin(walk.now)
+        kept.begin(walk.now)
+        for name in BACKENDS:
+            seen, fresh = kept.of(name), anew.of(name)
+            pairs = zip(fresh[:6], seen[:6], strict=True)
+            is_for_this_moment = seen.until == walk.now  # then somebody whose time is over may be behind another
+            assert is_for_this_moment or all(new <= max(0.0, old) + 1e-3 for new, old in pairs)
 
 
 def test_in_shadow_mode_everything_is_open():
@@ -91,4 +146,4 @@ def test_in_shadow_mode_everything_is_open():
     stage = Stage()
     stage.enter("one", 90)
 
-    assert openings_of(stage, is_enforcing=False).of("a") == Opening() == (inf,) * 6
+    assert openings_of(stage, is_enforcing=False).of("a") == Opening()
