@@ -4,8 +4,8 @@ Called by the gate before it places anything; changes nothing but what a room gi
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
+from msgspec import Struct
 from xxhash import xxh3_64_intdigest as digest_of
 
 from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
@@ -15,7 +15,7 @@ from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting
 
 
-class Footprint(NamedTuple):
+class Footprint(Struct, frozen=True, gc=False):
     """What a request takes on one backend: looked at once, and booked as it was looked at.
 
     Attributes:

@@ -1,12 +1,11 @@
 """A turn that has its room: what the gate hands out and takes back."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from proxy.state.wait_queue import Waiting
 
 
-@dataclass(slots=True, eq=False)
-class Placement:
+class Placement(Struct, eq=False):
     """A turn that has its room on a backend, until `Gate.end`.
 
     Attributes:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from msgspec import Struct
+
 from proxy.core.capacity import KvCapacity
 from proxy.state.idle_sessions import IdleSessions
 from proxy.state.sessions import Residency, Session
@@ -17,8 +19,7 @@ _FOREIGN_WEIGHT: Final = 0.3
 """One sample of the usage gauge is off by some 4 % of the pool."""
 
 
-@dataclass(slots=True, eq=False)
-class Hold:
+class Hold(Struct, eq=False):
     """What one turn in flight holds.
 
     Attributes:

@@ -5,8 +5,9 @@ Written by the gate alone. Bounded by entries and by the bytes of the bodies tha
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from proxy.core.turns import Rank, Turn
 from proxy.state.sessions import Session
@@ -17,8 +18,7 @@ _REPLACED_ONCE_IN_S: Final = 600.0
 """Longer than any hold, so that a copy that was replaced and comes back is known for one whose client is there."""
 
 
-@dataclass(slots=True, eq=False)
-class Waiting:
+class Waiting(Struct, eq=False):
     """One request that waits.
 
     Attributes:
