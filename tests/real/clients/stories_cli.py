@@ -1,0 +1,146 @@
+"""What every command-line client is put through: a turn, a tool, a full engine, a broken stream, a long prefill."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from proxy.dialects.session_identity import named_session
+from tests.real.clients.commands import Cli
+from tests.real.clients.replies import Asked, Cut, Refused, Silent, Text, ToolCalls
+from tests.real.clients.scenario import (
+    ANSWER,
+    Played,
+    Scenario,
+    asked_times,
+    ended_well,
+    few_words,
+    main_thread,
+    no_error_shown,
+    sent,
+    turns_of,
+    verdict,
+)
+from tests.real.clients.stage import NOTE_WORDS, Stage
+from tests.real.verdicts import Verdict
+
+_RETRY_AFTER_S: Final = 2
+_LONGEST_RETRY_S: Final = 12.0
+_LIMIT_S: Final = 90.0
+_BROKEN_WORDS: Final = "These words are the beginning of an answer that will never be whole because the engine dies"
+
+
+def scenarios(cli: Cli, statuses: Sequence[int], silent_s: float) -> list[Scenario]:
+    """All of them for one client.
+
+    Args:
+        cli: the client.
+        statuses: with which an engine says that it is full.
+        silent_s: how long the prefill takes.
+    """
+    make = partial(Scenario, cli.name, cli.version)
+    return [
+        make("one plain turn", partial(_plain, cli)),
+        make("one tool turn", partial(_tool, cli)),
+        *(make(f"{status} with Retry-After, then an answer", partial(_overload, cli, status)) for status in statuses),
+        make("a stream cut in the middle", partial(_cut, cli)),
+        make(f"{silent_s:.0f} s of silent prefill", partial(_silent, cli, silent_s)),
+    ]
+
+
+async def _plain(cli: Cli, stage: Stage) -> Played:
+    stage.engine.tell(main_thread(cli, stage, Text(ANSWER)))
+    printed = await cli.ask(stage, "Say hello.", _LIMIT_S)
+    turns = turns_of(cli, stage)
+    outcomes = await stage.outcomes(len(stage.engine.asked))
+    return Played(
+        [
+            *ended_well(printed),
+            asked_times(turns, 1),
+            no_error_shown(cli, printed),
+            verdict("the proxy knows its session", *_known_session(cli, stage.engine.asked)),
+            verdict("the proxy calls all of it completed", set(outcomes) == {"completed"}, outcomes),
+        ],
+        said=ANSWER if ANSWER in printed.output else few_words(printed.output),
+        sent=[sent(asked) for asked in stage.engine.asked],
+    )
+
+
+def _known_session(cli: Cli, asked: Sequence[Asked]) -> tuple[bool, str]:
+    """Whether each request names one and the same session, as the header of this client gives it."""
+    sent = {one.header(cli.session_header) for one in asked}
+    known = set()
+    for one in asked:
+        lower = {name.lower(): value for name, value in one.request.headers}
+        named = named_session(lower, one.body)
+        known.add(named[0] if named else None)
+    return len(sent) == 1 and None not in sent and known == sent, f"{cli.session_header}: {sent}; known as {known}"
+
+
+async def _tool(cli: Cli, stage: Stage) -> Played:
+    stage.engine.tell(main_thread(cli, stage, ToolCalls((cli.read_note(stage),)), Text(ANSWER)))
+    printed = await cli.ask(stage, "Read the note.", _LIMIT_S)
+    turns = turns_of(cli, stage)
+    brought = bool(turns) and turns[-1].says(NOTE_WORDS)
+    return Played(
+        [
+            *ended_well(printed),
+            asked_times(turns, 2),
+            verdict("the second request brings what the tool read", brought, "there" if brought else "missing"),
+            no_error_shown(cli, printed),
+        ],
+        said=ANSWER if ANSWER in printed.output else few_words(printed.output),
+    )
+
+
+async def _overload(cli: Cli, status: int, stage: Stage) -> Played:
+    refused = Refused(status, "The engine is full.", retry_after=str(_RETRY_AFTER_S))
+    stage.engine.tell(main_thread(cli, stage, refused, Text(ANSWER)))
+    printed = await cli.ask(stage, "Say hello.", _LIMIT_S)
+    turns = turns_of(cli, stage)
+    shown = cli.shown_errors(printed)
+    verdicts = [*ended_well(printed), asked_times(turns, 2)]
+    verdicts.append(_came_back(turns))
+    retries = [event for event in printed.events if event.get("subtype") == "api_retry"]
+    if cli.name == "claude-code":
+        verdicts.append(
+            verdict("one wait is to be seen", len(retries) == 1, [one["retry_delay_ms"] for one in retries])
+        )
+    if cli.name == "codex" and status == 429:
+        # It takes 429 for final as a request, and then for one of five broken streams: one line, and on it goes.
+        verdicts.append(verdict("it shows one reconnection", len(shown) == 1, shown))
+    else:
+        verdicts.append(no_error_shown(cli, printed))
+    waits = [f"api_retry, {one['retry_delay_ms']} ms, {one['error']}" for one in retries]
+    return Played(verdicts, said=few_words("; ".join([*waits, *shown, ANSWER if ANSWER in printed.output else "-"])))
+
+
+def _came_back(turns: Sequence[Asked]) -> Verdict:
+    gap_s = turns[1].at - turns[0].at if len(turns) > 1 else 0.0
+    holds = _RETRY_AFTER_S <= gap_s < _LONGEST_RETRY_S
+    return verdict(f"it comes back after Retry-After: {_RETRY_AFTER_S}", holds, f"{gap_s:.2f} s")
+
+
+async def _cut(cli: Cli, stage: Stage) -> Played:
+    stage.engine.tell(main_thread(cli, stage, Cut(_BROKEN_WORDS), Text(ANSWER)))
+    printed = await cli.ask(stage, "Say hello.", _LIMIT_S)
+    turns = turns_of(cli, stage)
+    outcomes = await stage.outcomes(len(stage.engine.asked))
+    shown = cli.shown_errors(printed)
+    return Played(
+        [
+            *ended_well(printed),
+            asked_times(turns, 2),
+            verdict("the proxy calls the first one broken", "upstream_error_reset" in outcomes, outcomes),
+        ],
+        said=few_words("; ".join([*shown, ANSWER if ANSWER in printed.output else printed.output])),
+        sent=[f"the second time stream={turn.is_stream}" for turn in turns[1:]],
+    )
+
+
+async def _silent(cli: Cli, silent_s: float, stage: Stage) -> Played:
+    stage.engine.tell(main_thread(cli, stage, Silent(silent_s, Text(ANSWER))))
+    printed = await cli.ask(stage, "Say hello.", silent_s + _LIMIT_S)
+    return Played(
+        [*ended_well(printed), asked_times(turns_of(cli, stage), 1), no_error_shown(cli, printed)],
+        said=ANSWER if ANSWER in printed.output else few_words(printed.output),
+    )
