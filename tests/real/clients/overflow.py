@@ -20,14 +20,14 @@ def input_overflow(path: str) -> Refused:
     return _refused(path, message, "input_tokens")
 
 
-def output_overflow(path: str, output_tokens: int) -> Refused:
-    """The prompt fits, but not what may be written after it."""
-    least = CONTEXT_TOKENS - output_tokens + 1
+def output_overflow(path: str, context_tokens: int, output_tokens: int) -> Refused:
+    """The prompt fits, but not what may be written after it. The engine stops counting where that is clear."""
+    least = context_tokens - output_tokens + 1
     message = (
-        f"This model's maximum context length is {CONTEXT_TOKENS} tokens. However, you requested {output_tokens} "
-        f"output tokens and your prompt contains at least {least} input tokens, for a total of at least "
-        f"{CONTEXT_TOKENS + 1} tokens. Please reduce the length of the input prompt or the number of requested output "
-        f"tokens. (parameter=input_tokens, value={least})"
+        f"This model's maximum context length is {context_tokens} tokens. However, you requested {output_tokens} "
+        f"output tokens and your prompt contains at least {least} input tokens, for a total of at "
+        f"least {context_tokens + 1} tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
+        f"(parameter=input_tokens, value={least})"
     )
     return _refused(path, message, "input_tokens")
 

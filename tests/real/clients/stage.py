@@ -66,7 +66,7 @@ class Stage:
         return self.folder / "work"
 
     async def clear(self) -> None:
-        """A new home and a new folder, so that no run knows of another; nothing of the last one is left to be logged."""
+        """A new home and a new folder, once the last run is all logged; no run knows of another."""
         await self.outcomes(len(self.engine.asked))
         shutil.rmtree(self.folder, ignore_errors=True)
         self.home.mkdir(parents=True)
