@@ -26,6 +26,7 @@ class Cli:
 
     Attributes:
         session_header: by which the proxy must know its session.
+        summary_words: what stands in its request for a summary, and in no other.
         tool: the call of one of its own tools that reads a file.
         set_up: writes its settings into a home, given the proxy's address.
         shown_errors: what it lets its user see of trouble, even if it gets over it.
@@ -35,6 +36,7 @@ class Cli:
     version: str
     start: tuple[str, ...]
     session_header: str
+    summary_words: str
     tool: Callable[[Path], ToolCall]
     set_up: Callable[[Path, str], None]
     environment: Callable[[str], Mapping[str, str]]
@@ -106,6 +108,7 @@ def claude_code(executable: Path, version: str) -> Cli:
             "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
             "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
             "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(CONTEXT_TOKENS),
+            "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(CONTEXT_TOKENS),
             "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
@@ -119,6 +122,7 @@ def claude_code(executable: Path, version: str) -> Cli:
         version=version,
         start=(str(executable), "--output-format", "stream-json", "--verbose", "-p"),
         session_header="x-claude-code-session-id",
+        summary_words="create a detailed summary of the conversation",
         tool=lambda path: ToolCall("Read", {"file_path": str(path)}),
         set_up=lambda _home, _url: None,
         environment=environment,
@@ -155,6 +159,7 @@ def codex() -> Cli:
         version=version,
         start=(command, "exec", "--skip-git-repo-check", "--json", "--dangerously-bypass-approvals-and-sandbox"),
         session_header="session-id",
+        summary_words="CONTEXT CHECKPOINT COMPACTION",
         tool=lambda path: ToolCall("exec_command", {"cmd": f"cat {path}"}),
         set_up=set_up,
         environment=lambda _url: {"VLLM_API_KEY": "any"},
@@ -191,6 +196,7 @@ def opencode() -> Cli:
         version=version,
         start=(command, "run", "--format", "json"),
         session_header="x-session-id",
+        summary_words="Do not mention the summary process",
         tool=lambda path: ToolCall("read", {"filePath": str(path)}),
         set_up=set_up,
         environment=lambda _url: {"OPENCODE_DISABLE_MODELS_FETCH": "1"},
@@ -226,6 +232,7 @@ def qwen_code() -> Cli:
         version=version,
         start=(command, "-p"),
         session_header="x-qwen-code-session-id",
+        summary_words="the component that summarizes a conversation",
         tool=lambda path: ToolCall("read_file", {"file_path": str(path)}),
         set_up=set_up,
         environment=lambda _url: {"VLLM_API_KEY": "any"},

@@ -26,8 +26,8 @@ def output_overflow(path: str, context_tokens: int, output_tokens: int) -> Refus
     message = (
         f"This model's maximum context length is {context_tokens} tokens. However, you requested {output_tokens} "
         f"output tokens and your prompt contains at least {least} input tokens, for a total of at "
-        f"least {context_tokens + 1} tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
-        f"(parameter=input_tokens, value={least})"
+        f"least {context_tokens + 1} tokens. Please reduce the length of the input prompt or the number "
+        f"of requested output tokens. (parameter=input_tokens, value={least})"
     )
     return _refused(path, message, "input_tokens")
 

@@ -2,16 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tests.fakes.backend import SeenRequest
+
+SOME_TOKENS: Final = 1_000
 
 
 @dataclass(frozen=True)
 class Text:
-    """A plain answer."""
+    """A plain answer.
+
+    Attributes:
+        prompt_tokens: what the engine says that the prompt was.
+    """
 
     words: str
+    prompt_tokens: int = SOME_TOKENS
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class ToolCalls:
     """An answer that asks for tools."""
 
     calls: tuple[ToolCall, ...]
+    prompt_tokens: int = SOME_TOKENS
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Cut:
     """A stream that is reset in the middle of its words."""
 
     words: str
+    prompt_tokens: int = SOME_TOKENS
 
 
 @dataclass(frozen=True)

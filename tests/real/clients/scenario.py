@@ -5,12 +5,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.real.clients.commands import Cli
+from tests.real.clients.engine import CONTEXT_TOKENS
 from tests.real.clients.replies import Asked, Reply, Story, Text, in_turn
 from tests.real.clients.stage import Printed, Stage
 from tests.real.verdicts import Verdict
 
 ANSWER: Final = "All-is-well-now"
 """One word, so that no client breaks it over two lines."""
+NEARLY_FULL_TOKENS: Final = int(0.97 * CONTEXT_TOKENS)
+SUMMARY_WORDS: Final = "Summary-of-all-before"
+SUMMARY: Final = Text(
+    f"<analysis>All.</analysis><summary>{SUMMARY_WORDS}</summary><state_snapshot>{SUMMARY_WORDS}</state_snapshot>",
+    prompt_tokens=NEARLY_FULL_TOKENS,
+)
+"""In the tags that Claude Code and Qwen Code look for; the others take it as it is."""
 _TOLD_HEADERS: Final = (
     "user-agent", "x-app", "originator", "x-stainless-timeout", "x-stainless-retry-count", "x-stainless-lang",
     "x-client-request-id", "anthropic-beta", "accept", "accept-encoding",

@@ -14,7 +14,6 @@ Answer = Text | ToolCalls | Cut
 
 MESSAGES, CHAT, RESPONSES = "/v1/messages", "/v1/chat/completions", "/v1/responses"
 
-_INPUT_TOKENS: Final = 1_000
 _OUTPUT_TOKENS: Final = 20
 _ids = count(1)
 
@@ -41,14 +40,19 @@ def whole(path: str, model: str, answer: Answer) -> dict[str, Any]:
     words = "" if isinstance(answer, ToolCalls) else answer.words
     if path == MESSAGES:
         texts = [{"type": "text", "text": words}] if words else []
-        return _message(number, model, [*texts, *(_tool_use(number, call) for call in calls)], bool(calls))
+        content = [*texts, *(_tool_use(number, call) for call in calls)]
+        return _message(number, model, content, answer)
     if path == CHAT:
         message: dict[str, Any] = {"role": "assistant", "content": words or None}
         if calls:
             message["tool_calls"] = [_chat_call(number, index, call) for index, call in enumerate(calls)]
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
-        return {**_chat_head(number, model, "chat.completion"), "choices": [choice], "usage": _CHAT_USAGE}
-    return _response(number, model, "completed", _output(number, answer))
+        return {
+            **_chat_head(number, model, "chat.completion"),
+            "choices": [choice],
+            "usage": _chat_usage(answer.prompt_tokens),
+        }
+    return _response(number, model, answer, _output(number, answer))
 
 
 def events(path: str, model: str, answer: Answer) -> list[bytes]:
@@ -75,17 +79,21 @@ def _named(event: dict[str, Any]) -> bytes:
 # Messages
 
 
-def _message(number: int, model: str, content: list[dict[str, Any]], wants_tools: bool) -> dict[str, Any]:
+def _message(number: int, model: str, content: list[dict[str, Any]], answer: Answer) -> dict[str, Any]:
     return {
         "id": f"msg_{number}",
         "type": "message",
         "role": "assistant",
         "content": content,
         "model": model,
-        "stop_reason": "tool_use" if wants_tools else "end_turn",
+        "stop_reason": _stop_reason(answer),
         "stop_sequence": None,
-        "usage": {"input_tokens": _INPUT_TOKENS, "output_tokens": _OUTPUT_TOKENS},
+        "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": _OUTPUT_TOKENS},
     }
+
+
+def _stop_reason(answer: Answer) -> str:
+    return "tool_use" if isinstance(answer, ToolCalls) else "end_turn"
 
 
 def _tool_use(number: int, call: ToolCall) -> dict[str, Any]:
@@ -93,9 +101,8 @@ def _tool_use(number: int, call: ToolCall) -> dict[str, Any]:
 
 
 def _message_events(number: int, model: str, answer: Answer) -> Iterator[bytes]:
-    wants_tools = isinstance(answer, ToolCalls)
-    start = _message(number, model, [], wants_tools) | {"stop_reason": None}
-    start["usage"] = {"input_tokens": _INPUT_TOKENS, "output_tokens": 0}
+    start = _message(number, model, [], answer) | {"stop_reason": None}
+    start["usage"] = {"input_tokens": answer.prompt_tokens, "output_tokens": 0}
     yield _named({"type": "message_start", "message": start})
     if isinstance(answer, ToolCalls):
         for index, call in enumerate(answer.calls):
@@ -110,19 +117,21 @@ def _message_events(number: int, model: str, answer: Answer) -> Iterator[bytes]:
             delta = {"type": "text_delta", "text": piece}
             yield _named({"type": "content_block_delta", "index": 0, "delta": delta})
         yield _named({"type": "content_block_stop", "index": 0})
-    stop = {"stop_reason": "tool_use" if wants_tools else "end_turn", "stop_sequence": None}
-    usage = {"input_tokens": _INPUT_TOKENS, "output_tokens": _OUTPUT_TOKENS}
+    stop = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
+    usage = {"input_tokens": answer.prompt_tokens, "output_tokens": _OUTPUT_TOKENS}
     yield _named({"type": "message_delta", "delta": stop, "usage": usage})
     yield _named({"type": "message_stop"})
 
 
 # Chat completions
 
-_CHAT_USAGE: Final = {
-    "prompt_tokens": _INPUT_TOKENS,
-    "completion_tokens": _OUTPUT_TOKENS,
-    "total_tokens": _INPUT_TOKENS + _OUTPUT_TOKENS,
-}
+
+def _chat_usage(prompt_tokens: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": _OUTPUT_TOKENS,
+        "total_tokens": prompt_tokens + _OUTPUT_TOKENS,
+    }
 
 
 def _chat_head(number: int, model: str, kind: str) -> dict[str, Any]:
@@ -149,32 +158,33 @@ def _chat_events(number: int, model: str, answer: Answer) -> Iterator[bytes]:
         for piece in _pieces(answer.words):
             yield chunk({"content": piece})
     yield chunk({}, "tool_calls" if isinstance(answer, ToolCalls) else "stop")
-    yield b"data: %b\n\n" % json.dumps({**head, "choices": [], "usage": _CHAT_USAGE}).encode()
+    yield b"data: %b\n\n" % json.dumps({**head, "choices": [], "usage": _chat_usage(answer.prompt_tokens)}).encode()
     yield b"data: [DONE]\n\n"
 
 
 # Responses
 
 
-def _response(number: int, model: str, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+def _response(number: int, model: str, answer: Answer, output: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Complete, or only begun when it has no output yet."""
     usage = {
-        "input_tokens": _INPUT_TOKENS,
+        "input_tokens": answer.prompt_tokens,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": _OUTPUT_TOKENS,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": _INPUT_TOKENS + _OUTPUT_TOKENS,
+        "total_tokens": answer.prompt_tokens + _OUTPUT_TOKENS,
     }
     return {
         "id": f"resp_{number:016x}",
         "object": "response",
         "created_at": 1_796_058_130,
         "model": model,
-        "status": status,
-        "output": output,
+        "status": "in_progress" if output is None else "completed",
+        "output": output or [],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": usage if status == "completed" else None,
+        "usage": usage if output is not None else None,
     }
 
 
@@ -203,13 +213,13 @@ def _response_events(number: int, model: str, answer: Answer) -> Iterator[bytes]
     def event(kind: str, **fields: Any) -> bytes:
         return _named({"type": f"response.{kind}", "sequence_number": next(numbers), **fields})
 
-    begun = _response(number, model, "in_progress", [])
+    begun = _response(number, model, answer, None)
     yield event("created", response=begun)
     yield event("in_progress", response=begun)
     output = _output(number, answer)
     for index, item in enumerate(output):
         yield from _item_events(event, index, item)
-    yield event("completed", response=_response(number, model, "completed", output))
+    yield event("completed", response=_response(number, model, answer, output))
 
 
 def _item_events(event: Any, index: int, item: dict[str, Any]) -> Iterator[bytes]:

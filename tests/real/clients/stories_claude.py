@@ -8,6 +8,8 @@ from tests.real.clients.overflow import input_overflow, output_overflow
 from tests.real.clients.replies import Asked, Cut, Reply, Text, ToolCall, ToolCalls
 from tests.real.clients.scenario import (
     ANSWER,
+    SUMMARY,
+    SUMMARY_WORDS,
     Played,
     Scenario,
     asked_times,
@@ -26,8 +28,6 @@ _AGENTS: Final = 4
 _AGENT_HEADER: Final = "x-claude-code-agent-id"
 _SESSION_HEADER: Final = "x-claude-code-session-id"
 _REPORT: Final = "Report-of-an-agent"
-_SUMMARY: Final = "Summary-of-all-before"
-_SUMMARY_IS_ASKED: Final = "create a detailed summary of the conversation"
 
 
 def scenarios(cli: Cli) -> list[Scenario]:
@@ -62,15 +62,15 @@ async def _too_long(cli: Cli, stage: Stage) -> Played:
     main = main_thread(cli, stage, read, read, read, input_overflow(MESSAGES), Text(ANSWER))
 
     def story(asked: Asked) -> Reply:
-        if asked.says(_SUMMARY_IS_ASKED):
-            return Text(f"<analysis>All of it.</analysis><summary>{_SUMMARY}</summary>")
+        if asked.says(cli.summary_words):
+            return SUMMARY
         return main(asked)
 
     stage.engine.tell(story)
     printed = await cli.ask(stage, "Read the note again and again.", _LIMIT_S)
     asked = stage.engine.asked
-    compactions = [one for one in asked if one.says(_SUMMARY_IS_ASKED)]
-    goes_on = bool(asked) and asked[-1].says(_SUMMARY) and not asked[-1].says(_SUMMARY_IS_ASKED)
+    compactions = [one for one in asked if one.says(cli.summary_words)]
+    goes_on = bool(asked) and asked[-1].says(SUMMARY_WORDS) and not asked[-1].says(cli.summary_words)
     statuses = [event.get("compact_result") for event in printed.events if event.get("subtype") == "status"]
     return Played(
         [

@@ -9,6 +9,9 @@ from tests.real.clients.commands import Cli
 from tests.real.clients.replies import Asked, Cut, Refused, Silent, Text, ToolCalls
 from tests.real.clients.scenario import (
     ANSWER,
+    NEARLY_FULL_TOKENS,
+    SUMMARY,
+    SUMMARY_WORDS,
     Played,
     Scenario,
     asked_times,
@@ -44,6 +47,7 @@ def scenarios(cli: Cli, statuses: Sequence[int], silent_s: float) -> list[Scenar
         *(make(f"{status} with Retry-After, then an answer", partial(_overload, cli, status)) for status in statuses),
         make("a stream cut in the middle", partial(_cut, cli)),
         make(f"{silent_s:.0f} s of silent prefill", partial(_silent, cli, silent_s)),
+        make("a context that is nearly full", partial(_nearly_full, cli)),
     ]
 
 
@@ -143,4 +147,26 @@ async def _silent(cli: Cli, silent_s: float, stage: Stage) -> Played:
     return Played(
         [*ended_well(printed), asked_times(turns_of(cli, stage), 1), no_error_shown(cli, printed)],
         said=ANSWER if ANSWER in printed.output else few_words(printed.output),
+    )
+
+
+async def _nearly_full(cli: Cli, stage: Stage) -> Played:
+    """The engine's usage says so, and the client knows from its settings how much there is: it compacts in time."""
+    read = (cli.read_note(stage),)
+    nearly = ToolCalls(read, prompt_tokens=NEARLY_FULL_TOKENS)
+    main = main_thread(cli, stage, ToolCalls(read), nearly, Text(ANSWER))
+    stage.engine.tell(lambda asked: SUMMARY if asked.says(cli.summary_words) else main(asked))
+    printed = await cli.ask(stage, "Read the note twice.", _LIMIT_S)
+    asked = stage.engine.asked
+    summaries = [one for one in asked if one.says(cli.summary_words)]
+    goes_on = any(one.says(SUMMARY_WORDS) and not one.says(cli.summary_words) for one in asked)
+    return Played(
+        [
+            verdict("it asks for a summary, once", len(summaries) == 1, len(summaries)),
+            verdict("it goes on from the summary", goes_on, [len(one.request.body) for one in asked]),
+            *ended_well(printed),
+            no_error_shown(cli, printed),
+        ],
+        said=ANSWER if ANSWER in printed.output else few_words(printed.output),
+        sent=[sent(one) for one in summaries],
     )
