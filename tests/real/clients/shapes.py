@@ -87,7 +87,6 @@ def _message(number: int, model: str, content: list[dict[str, Any]], answer: Ans
         "content": content,
         "model": model,
         "stop_reason": _stop_reason(answer),
-        "stop_sequence": None,
         "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": _OUTPUT_TOKENS},
     }
 
@@ -101,7 +100,7 @@ def _tool_use(number: int, call: ToolCall) -> dict[str, Any]:
 
 
 def _message_events(number: int, model: str, answer: Answer) -> Iterator[bytes]:
-    start = _message(number, model, [], answer) | {"stop_reason": None}
+    start = _message(number, model, [], answer) | {"stop_reason": None, "stop_sequence": None}
     start["usage"] = {"input_tokens": answer.prompt_tokens, "output_tokens": 0}
     yield _named({"type": "message_start", "message": start})
     if isinstance(answer, ToolCalls):
