@@ -15,6 +15,7 @@ from tests.real.clients.shapes import error_body, events, whole
 MODEL: Final = "scripted-model"
 CONTEXT_TOKENS: Final = 65_536
 _BETWEEN_EVENTS_S: Final = 0.02
+"""Also between the last event and the end of the body: some clients leave as soon as they have the former."""
 _COUNTED: Final = {"input_tokens": 1_000}
 
 
@@ -68,10 +69,9 @@ async def _send(asked: Asked, reply: Reply, connection: Connection) -> None:
     await connection.send(STREAM_HEAD)
     if isinstance(reply, Silent):
         await asyncio.sleep(reply.seconds)
-    for number, event in enumerate(events(asked.path, model, answer)):
-        if number:
-            await asyncio.sleep(_BETWEEN_EVENTS_S)
+    for event in events(asked.path, model, answer):
         await connection.chunk(event)
+        await asyncio.sleep(_BETWEEN_EVENTS_S)
     if isinstance(answer, Cut):
         connection.reset()
         return

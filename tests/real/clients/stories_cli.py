@@ -109,11 +109,7 @@ async def _overload(cli: Cli, status: int, stage: Stage) -> Played:
         verdicts.append(
             verdict("one wait is to be seen", len(retries) == 1, [one["retry_delay_ms"] for one in retries])
         )
-    if cli.name == "codex" and status == 429:
-        # It takes 429 for final as a request, and then for one of five broken streams: one line, and on it goes.
-        verdicts.append(verdict("it shows one reconnection", len(shown) == 1, shown))
-    else:
-        verdicts.append(no_error_shown(cli, printed))
+    verdicts.append(no_error_shown(cli, printed))
     waits = [f"api_retry, {one['retry_delay_ms']} ms, {one['error']}" for one in retries]
     return Played(verdicts, said=few_words("; ".join([*waits, *shown, ANSWER if ANSWER in printed.output else "-"])))
 
