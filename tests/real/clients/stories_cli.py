@@ -71,13 +71,14 @@ async def _plain(cli: Cli, stage: Stage) -> Played:
 
 def _known_session(cli: Cli, asked: Sequence[Asked]) -> tuple[bool, str]:
     """Whether each request names one and the same session, as the header of this client gives it."""
-    sent = {one.header(cli.session_header) for one in asked}
+    by_header = {one.header(cli.session_header) for one in asked}
     known = set()
     for one in asked:
         lower = {name.lower(): value for name, value in one.request.headers}
         named = named_session(lower, one.body)
         known.add(named[0] if named else None)
-    return len(sent) == 1 and None not in sent and known == sent, f"{cli.session_header}: {sent}; known as {known}"
+    is_one = len(by_header) == 1 and None not in by_header
+    return is_one and known == by_header, f"{cli.session_header}: {by_header}; known as {known}"
 
 
 async def _tool(cli: Cli, stage: Stage) -> Played:
