@@ -56,7 +56,7 @@ test-faults: setup ## clients that leave, a lost metrics page and a killed engin
 test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
 	@tests/real/test-claude.sh
 
-test-clients: setup ## Claude Code, Codex, opencode, Qwen Code and the TypeScript SDKs on a scripted engine (installs 1.2 GB once); ONLY=words
+test-clients: setup ## real clients (agents on the command line, TypeScript SDKs) on a scripted engine (installs 1.2 GB once); ONLY=words
 	@ONLY="$(ONLY)" tests/real/test-clients.sh
 
 lock: setup ## resolve the dependencies anew into the two lock files
