@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-clients
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test-faults: setup ## clients that leave, a lost metrics page and a killed engin
 
 test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
 	@tests/real/test-claude.sh
+
+test-clients: setup ## real clients (agents on the command line, TypeScript SDKs) on a scripted engine (installs 1.2 GB once); ONLY=words
+	@ONLY="$(ONLY)" tests/real/test-clients.sh
 
 lock: setup ## resolve the dependencies anew into the two lock files
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -52,10 +52,21 @@ def error_type(dialect: Dialect, status: int) -> str:
     return _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
-def stream_error_event(dialect: Dialect, stream_end: StreamEnd, message: str, code: str) -> bytes:
-    """An event that says inside a running stream that it broke. The stream must not end cleanly after it."""
+def stream_error_event(
+    dialect: Dialect, stream_end: StreamEnd, message: str, code: str, *, has_begun: bool = True
+) -> bytes:
+    """An event that says inside a running stream that it broke. The stream must not end cleanly after it.
+
+    Args:
+        dialect: whose shape.
+        stream_end: how the route's streams end.
+        message: one sentence for a person.
+        code: the outcome's name, for programs.
+        has_begun: whether anything generated has passed. Until then asking again loses nothing, and Claude Code does so
+            by itself when it is told `overloaded_error`; any other error ends its turn.
+    """
     if dialect is Dialect.ANTHROPIC:
-        return b"event: error\ndata: %b\n\n" % error_body(dialect, 502, message, code)
+        return b"event: error\ndata: %b\n\n" % error_body(dialect, 502 if has_begun else 529, message, code)
     if stream_end is StreamEnd.RESPONSE_COMPLETED:
         event = {"type": "error", "code": "server_error", "message": message, "param": None}
         return b"event: error\ndata: %b\n\n" % orjson.dumps(event)

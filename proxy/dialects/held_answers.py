@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from proxy.core.errors import OVERLOAD_STATUSES
-from proxy.core.requests import Dialect, RequestView, StreamEnd
+from proxy.core.requests import RequestView, StreamEnd
 from proxy.core.retry_hints import LONGEST_S, hint_s
 from proxy.dialects import backend_errors
 
@@ -68,7 +68,7 @@ def _status_for(view: RequestView, status: int) -> int:
 
 
 def _with_advice(view: RequestView, status: int, headers: list[Header], *, is_final: bool) -> list[Header]:
-    """The headers that say whether and when to come back, and Anthropic's name for the request's id."""
+    """The headers that say whether and when to come back."""
     given = _value(headers, b"retry-after")
     in_ms = _value(headers, b"retry-after-ms")
     kept = [header for header in headers if header[0].lower() not in (b"retry-after", b"retry-after-ms")]
@@ -78,8 +78,6 @@ def _with_advice(view: RequestView, status: int, headers: list[Header], *, is_fi
             kept.append((b"retry-after-ms", in_ms))
     elif status < 500 and is_final and _value(headers, b"x-should-retry") is None:
         kept.append((b"x-should-retry", b"false"))
-    if view.route.dialect is Dialect.ANTHROPIC and _value(headers, b"request-id") is None:
-        kept.append((b"request-id", view.request_id.encode("ascii")))
     return kept
 
 

@@ -13,7 +13,7 @@ from proxy.core.backends import Backend
 from proxy.core.errors import Retry, UpstreamError
 from proxy.core.exchange import Exchange
 from proxy.core.ports import Clock, Progress
-from proxy.core.requests import AttemptResult, RequestView
+from proxy.core.requests import AttemptResult, Dialect, RequestView
 from proxy.net.client_side import ClientSide
 from proxy.net.connections import ConnectionPool
 from proxy.net.header_rules import header_lines
@@ -106,17 +106,16 @@ class HttpForwarder:
             pool.close()
 
     def _receipt(self, view: RequestView, backend: Backend, exchange: Exchange) -> tuple[tuple[bytes, bytes], ...]:
-        request_id = (b"x-request-id", view.request_id.encode("ascii"))
-        if not self._settings.has_receipts:
-            return (request_id,)
-        receipt = (request_id, (b"x-tidegate-backend", backend.name.encode("ascii")), *view.receipts)
-        if exchange.admission is None or exchange.queue_wait_s is None:
-            return receipt
-        return (
-            *receipt,
-            (b"x-tidegate-admission", exchange.admission.encode("ascii")),
-            (b"x-tidegate-queue-ms", b"%d" % (1_000 * exchange.queue_wait_s)),
-        )
+        request_id = view.request_id.encode("ascii")
+        receipt = [(b"x-request-id", request_id)]
+        if view.route.dialect is Dialect.ANTHROPIC:
+            receipt.append((b"request-id", request_id))
+        if self._settings.has_receipts:
+            receipt += ((b"x-tidegate-backend", backend.name.encode("ascii")), *view.receipts)
+            if exchange.admission is not None and exchange.queue_wait_s is not None:
+                receipt.append((b"x-tidegate-admission", exchange.admission.encode("ascii")))
+                receipt.append((b"x-tidegate-queue-ms", b"%d" % (1_000 * exchange.queue_wait_s)))
+        return tuple(receipt)
 
 
 def request_head(view: RequestView, backend: Backend) -> bytes:

@@ -46,7 +46,7 @@ _NEVER_NAMED: Final = frozenset(
 _PLAIN_OPTIONS: Final = frozenset({b"keep-alive", b"close"})
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
-_NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id"}
+_NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id", b"request-id"}
 _LINE: Final = b"%b: %b\r\n"
 _READ: Final = _NOT_RELAYED | {b"content-type", b"content-encoding"}
 

@@ -130,7 +130,8 @@ class Relay:
             return self._failure.outcome, str(self._failure)
         if self._client.has_stalled:
             return Outcome.CLIENT_STALLED, "the client stopped reading"
-        if not self._client.is_complete:
+        # Who has read the last event of a stream may hang up without waiting for the last chunk, as Codex does.
+        if not self._client.is_complete and not (reader.is_event_stream and reader.has_ended):
             return Outcome.CLIENT_CLOSED, None
         if reader.has_error_event:
             return Outcome.UPSTREAM_ERROR_STREAM, "the backend reported an error inside the stream"
@@ -145,7 +146,9 @@ class Relay:
         if reader is not None:
             reader.look()
         if reader is not None and reader.is_at_event_boundary and not reader.has_ended:
-            last_words = stream_error_event(route.dialect, route.stream_end, message, code)
+            last_words = stream_error_event(
+                route.dialect, route.stream_end, message, code, has_begun=not reader.awaits_first_token
+            )
         self._client.break_off(last_words)
 
     def _commit(self, head: ResponseHead) -> None:

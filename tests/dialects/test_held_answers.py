@@ -51,7 +51,7 @@ def test_l47_a_new_body_has_new_headers():
 
     assert json.loads(got.body)["error"]["type"] == "permission_error"
     assert headers == {
-        "content-type": "application/json", "server": "waf", "x-should-retry": "false", "request-id": "r"
+        "content-type": "application/json", "server": "waf", "x-should-retry": "false"
     }  # fmt: skip
     assert got.status == 403
 
@@ -62,13 +62,6 @@ def test_a_compressed_body_cannot_be_read_and_is_left_alone():
 
     assert (got.body, headers["content-encoding"]) == (b"\x1f\x8b", "gzip")
     assert not is_without_route(HeldAnswer(404, b"", [(b"Content-Encoding", b"gzip")], b"\x1f\x8b"))
-
-
-def test_l33_request_id_is_set_on_anthropics_routes():
-    """Unless the backend has set its own."""
-    assert answered(400, route="messages")[1]["request-id"] == "r"
-    assert answered(400, OK_CHAT, (b"Request-Id", b"theirs"), route="count")[1]["request-id"] == "theirs"
-    assert "request-id" not in answered(400)[1]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,26 @@ async def silent_after_event(_request, connection):
     await silent(_request, connection)
 
 
+async def ended_but_open(_request, connection):
+    """Send a whole stream up to its last event, and leave out the last chunk."""
+    await connection.send(STREAM_HEAD)
+    await connection.chunk(EVENT)
+    await connection.chunk(b"data: [DONE]\n\n")
+    await silent(_request, connection)
+
+
+async def test_a_client_that_hangs_up_after_the_last_event_has_its_answer(rig):
+    """Codex closes when it has the terminal event; it need not wait for the last chunk."""
+    async with rig(ended_but_open) as gate:
+        reader, writer = await asyncio.open_connection(*gate.address)
+        writer.write(chat(b'{"model":"m","stream":true}'))
+        await reader.readuntil(b"data: [DONE]\n\n")
+        writer.close()
+
+        await gate.until(lambda: gate.outcomes() == {"completed": 1})
+        assert gate.inflight() == 0
+
+
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize(
     ("phase", "body"),

@@ -154,3 +154,14 @@ async def test_backends_stay_unnamed_when_receipts_are_off(rig):
         assert b"x-tidegate" not in answered
         assert b"b1" not in refused
         assert b"127.0.0.1" not in refused
+
+
+@pytest.mark.parametrize(("path", "named"), [(b"/v1/messages", True), (b"/v1/chat/completions", False)])
+@pytest.mark.parametrize("status", [200, 400])
+async def test_l33_anthropics_clients_find_the_request_id_under_their_own_name(rig, path, named, status):
+    """Whatever the backend says, and with every answer: it is what a user can look for in the log."""
+    async with rig(answering(json_answer(b"{}", status=status, headers=b"request-id: theirs\r\n"))) as gate:
+        answer = await gate.raw(chat(path=path, extra=b"x-request-id: mine\r\n"))
+
+        assert (b"\r\nrequest-id: mine\r\n" in answer) is named
+        assert b"theirs" not in answer

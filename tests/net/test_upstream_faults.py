@@ -11,6 +11,7 @@ from tests.fakes.backend import STREAM_HEAD, answering, json_answer, streaming
 from tests.net.conftest import chat
 
 EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+BLOCK = b'event: content_block_start\ndata: {"type":"content_block_start","index":0}\n\n'
 OK = json_answer(b"{}")
 
 
@@ -141,24 +142,26 @@ async def test_bytes_after_an_answer_never_reach_the_next_client(rig):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize(
-    ("path", "last_words"),
+    ("path", "event", "last_words"),
     [
-        (b"/v1/chat/completions", b'data: {"error":{"message":"The answer broke off'),
-        (b"/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"api_error"'),
+        (b"/v1/chat/completions", EVENT, b'data: {"error":{"message":"The answer broke off'),
+        (b"/v1/messages", BLOCK, b'event: error\ndata: {"type":"error","error":{"type":"api_error"'),
+        # Nothing was generated yet: the one error after which Claude Code asks again by itself.
+        (b"/v1/messages", EVENT, b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"'),
     ],
 )
-async def test_a_stream_that_breaks_is_told_and_does_not_end_cleanly(rig, how, path, last_words):
+async def test_a_stream_that_breaks_is_told_and_does_not_end_cleanly(rig, how, path, event, last_words):
     """Row 79: an error event in the dialect, then an end that no client takes for complete."""
 
     async def script(_request, connection):
         await connection.send(STREAM_HEAD)
-        await connection.chunk(EVENT)
+        await connection.chunk(event)
         getattr(connection, how)()
 
     async with rig(script) as gate:
         answer = await gate.raw(chat(path=path))
 
-        assert EVENT in answer
+        assert event in answer
         assert last_words in answer
         assert not answer.endswith(b"0\r\n\r\n")
         assert b"[DONE]" not in answer
