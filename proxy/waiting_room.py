@@ -115,6 +115,7 @@ class WaitingRoom:
             placement = self._start(waiting.candidates, arrival=waiting)
             if placement is None:
                 seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
+                exchange.waits_since = now
                 self._send_surplus_away(waiting, now)
                 # What an earlier attempt of this request waited is off its limit: the client's patience is one.
                 async with asyncio.timeout(waiting.deadline - now - (exchange.queue_wait_s or 0.0)):
@@ -139,6 +140,7 @@ class WaitingRoom:
             if seat is not None:
                 del self._seats[waiting.id]
                 seat.is_not_stranded()
+                exchange.waits_since = None
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission

@@ -25,7 +25,9 @@ from proxy.dispatch import Dispatcher
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
 from proxy.net.connection import ClientConnection
+from proxy.net.early_stream import EarlyStream, EarlyStreamSettings
 from proxy.net.header_rules import forwarded_headers
+from proxy.net.keepalive import KeepAlive
 from proxy.net.request_reading import BodyAccount, BodyBudget, check_head, read_body, request_id_of
 from proxy.state.models import ModelTable
 
@@ -51,7 +53,11 @@ AdminPaths = Mapping[str, Callable[[str], AdminAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Limits of the data port; seconds and bytes as their names say."""
+    """Limits of the data port; seconds and bytes as their names say.
+
+    Attributes:
+        early_stream: when a request that waits is given its stream; None for never.
+    """
 
     headers_s: float
     body_s: float
@@ -60,6 +66,7 @@ class ServerSettings:
     body_bytes: int
     header_field_bytes: int
     headers: int
+    early_stream: EarlyStreamSettings | None = None
 
 
 class _Answered(web.StreamResponse):
@@ -85,6 +92,7 @@ class DataServer(web.Server):
     """Answers clients.
 
     Args:
+        keep_alive: looks after requests while they wait.
         admin_paths: admin paths to answer on this port too.
         is_draining: whether the proxy is about to stop, so that connections are not kept.
     """
@@ -99,6 +107,7 @@ class DataServer(web.Server):
         budget: BodyBudget,
         recorder: Recorder,
         clock: Clock,
+        keep_alive: KeepAlive,
         admin_paths: AdminPaths,
         is_draining: Callable[[], bool],
     ) -> None:
@@ -110,6 +119,7 @@ class DataServer(web.Server):
         self._budget = budget
         self._recorder = recorder
         self._clock = clock
+        self._keep_alive = keep_alive
         self._admin_paths = admin_paths
         self._is_draining = is_draining
         self._running = 0
@@ -235,7 +245,15 @@ class DataServer(web.Server):
             response_id=response_id or facts.previous_response_id,
             turn=turn,
         )
-        await self._dispatcher.serve(view, client, exchange)
+        if settings.early_stream is None or turn is None or not facts.is_stream:
+            await self._dispatcher.serve(view, client, exchange)
+            return
+        stream = EarlyStream(view, client, exchange, settings.early_stream)
+        self._keep_alive.add(stream)
+        try:
+            await self._dispatcher.serve(view, client, exchange)
+        finally:
+            self._keep_alive.discard(stream)
 
     def _list_models(self, request: web.BaseRequest, path: str, client: ClientSide, exchange: Exchange) -> None:
         if request.method != "GET":
@@ -265,8 +283,7 @@ class DataServer(web.Server):
         )
 
     def _answer(self, client: ClientSide, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
-        client.start(status, b"", headers, len(body))
-        client.write(body, is_last=True)
+        client.answer(status, b"", headers, body)
 
     def _refuse(self, request: web.BaseRequest, client: ClientSide, refusal: Refusal, request_id: str) -> None:
         if client.is_started:
