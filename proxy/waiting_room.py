@@ -115,7 +115,10 @@ class WaitingRoom:
             placement = self._start(waiting.candidates, arrival=waiting)
             if placement is None:
                 seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
-                exchange.waits_since = now
+                if not waiting.has_ticket:
+                    # Whoever was refused before is to be told the next time by a status: Claude Code bears one refusal
+                    # in a stream that was opened early, but gives up at the third in a row.
+                    exchange.waits_since = now
                 self._send_surplus_away(waiting, now)
                 # What an earlier attempt of this request waited is off its limit: the client's patience is one.
                 async with asyncio.timeout(waiting.deadline - now - (exchange.queue_wait_s or 0.0)):

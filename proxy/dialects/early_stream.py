@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from proxy.core.errors import OVERLOAD_STATUSES
 from proxy.core.requests import Dialect, Route, StreamEnd
 from proxy.dialects.errors import error_body, stream_error_event
 
@@ -27,7 +26,10 @@ _PINGS: Final[Mapping[Dialect, bytes]] = MappingProxyType(
 )
 _CLAUDE_CODE: Final = b"claude-cli/"
 _OVERLOADED: Final = 529
-"""Anthropic's own status for it; inside a stream there is no other word that brings its clients back."""
+"""Anthropic's own status for it. Inside a stream Claude Code comes back for this word and for no other, so that it
+stands for everything that would have been worth another try as a status."""
+_WORTH_ANOTHER_TRY: Final = frozenset({408, 409, 429})
+"""Below 500; of those above all are."""
 
 
 def ping(dialect: Dialect) -> bytes:
@@ -67,7 +69,7 @@ def refusal_event(route: Route, status: int, body: bytes) -> bytes:
         message, error = f"The backend answered {status} and no stream.", {}
     kind, code = error.get("type"), error.get("code")
     if route.dialect is Dialect.ANTHROPIC:
-        if status in OVERLOAD_STATUSES or status == _OVERLOADED:
+        if status in _WORTH_ANOTHER_TRY or status >= 500:
             status, kind = _OVERLOADED, None
         if isinstance(kind, str):
             said = orjson.dumps({"type": "error", "error": {**error, "type": kind, "message": message}})

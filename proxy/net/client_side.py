@@ -95,7 +95,8 @@ class ClientSide:
         Returns:
             Whether it could be done: not for HTTP/1.0, where the end of a stream cannot be told from a break.
         """
-        if not self._is_http11 or self._is_head or self.is_started or self._head is not None or self.is_gone:
+        has_begun = self.is_started or self._head is not None
+        if has_begun or not self._is_http11 or self._is_head or self.is_gone:
             return False
         self.start(200, b"", headers, None)
         head, self._head = self._head or b"", None
