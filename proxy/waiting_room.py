@@ -14,7 +14,7 @@ from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock
 from proxy.core.requests import RequestView, StreamEnd
-from proxy.core.turns import Turn, TurnEnd
+from proxy.core.turns import Rank, Turn, TurnEnd
 from proxy.gate import Gate, Placement
 from proxy.policy.queueing import retry_after_s
 from proxy.state.wait_queue import Waiting
@@ -115,9 +115,9 @@ class WaitingRoom:
             placement = self._start(waiting.candidates, arrival=waiting)
             if placement is None:
                 seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
-                if not waiting.has_ticket:
-                    # Whoever was refused before is to be told the next time by a status: Claude Code bears one refusal
-                    # in a stream that was opened early, but gives up at the third in a row.
+                if not (waiting.has_ticket or waiting.is_side or waiting.rank is Rank.CONTROL):
+                    # Claude Code bears one refusal in a stream that was opened early, but gives up at the third in a
+                    # row. Whoever comes back is known by its ticket, and told by a status; some calls never get one.
                     exchange.waits_since = now
                 self._send_surplus_away(waiting, now)
                 # What an earlier attempt of this request waited is off its limit: the client's patience is one.

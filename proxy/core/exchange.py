@@ -21,7 +21,7 @@ class Exchange(Struct, eq=False):
         route: closed route name, `other` until one is matched.
         model: closed model label.
         sent_at: when the first attempt's bytes were handed to a backend, or None.
-        waits_since: since when it has been waiting for room, while it does; not for who came back for its place.
+        waits_since: since when it has been waiting for room, while it does; only where its stream may be opened.
         is_open_early: the client was given 200 and a stream before there was an answer.
         ending: how it ended, once that is stated.
     """

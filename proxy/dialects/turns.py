@@ -13,7 +13,7 @@ from proxy.dialects.session_identity import credential_digest, named_session, se
 _TIMEOUT_HEADERS: Final = ("x-stainless-timeout", "x-stainless-read-timeout")
 _CLAUDE_CODE: Final = "claude-cli/"
 _CLAUDE_CODE_PATIENCE_S: Final = 300.0
-"""It says 600, but leaves after 300 s without an event of the answer, pings or not."""
+"""It says 600, but gives a silent connection up after 300 s, and one on which there are only pings too."""
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 """Whole from the TypeScript SDKs, with a decimal point from the Python ones."""
 _CLASS_HEADER: Final = "x-tidegate-class"
