@@ -125,7 +125,7 @@ async def test_who_waits_hears_pings_and_then_the_answer():
 async def test_who_waits_for_long_is_told_in_the_stream_and_comes_back_to_its_place():
     """Refused inside, and recorded as refused; the next time it is told by a status, since it bears few of these."""
     engine = Messages()
-    async with early(engine, max_hold_s=0.2) as gate:
+    async with early(engine, max_hold_s=0.5) as gate:
         await started(gate, engine, "one", "two")
 
         first = await gate.raw(claude("Third"))
@@ -204,7 +204,7 @@ async def test_a_short_wait_keeps_its_receipt():
 async def test_for_everybody_if_wanted_in_their_dialect(path, ping, begins):
     """Pings and the refusal alike."""
     engine = Messages()
-    async with early(engine, mode="on", max_hold_s=0.3) as gate:
+    async with early(engine, mode="on", max_hold_s=0.5) as gate:
         await started(gate, engine, "one", "two")
 
         answer = await gate.raw(claude("Third", path=path, extra=b""))
@@ -272,7 +272,7 @@ async def test_a_silent_prefill_behind_an_early_stream_is_pinged_too():
             body = body_of(head + await reader.read())
 
             assert body.replace(PING, b"") == START + STOP
-            assert body.count(PING) >= 6
+            assert body.count(PING) >= 4
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
