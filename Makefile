@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-clients
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-claude-waits test-clients
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the locked dependencies and the development tools
 
@@ -52,6 +52,9 @@ test-vllm: setup ## conformance and 24 agents on a real vLLM on this CPU (instal
 
 test-faults: setup ## clients that leave, a lost metrics page and a killed engine, on a real vLLM on this CPU
 	@tests/real/test-faults.sh
+
+test-claude-waits: setup ## the real Claude Code kept waiting by a scripted backend, two minutes
+	@tests/real/test-claude-waits.sh
 
 test-claude: setup ## the real Claude Code through the proxy in front of a real vLLM
 	@tests/real/test-claude.sh

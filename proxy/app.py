@@ -27,7 +27,9 @@ from proxy.gate.reporting import EngineChange, EngineWatch
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
+from proxy.net.early_stream import EarlyStreamSettings
 from proxy.net.forward import ForwardSettings, HttpForwarder, close_expired_for_ever
+from proxy.net.keepalive import KeepAlive
 from proxy.net.loop_lag import watch_loop_lag
 from proxy.net.probe import Prober, ProbeSettings
 from proxy.net.request_reading import BodyBudget
@@ -115,7 +117,9 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         open_connections=lambda: len(server.connections),
         dropped_log_lines=lambda: log.dropped_lines,
     )
-    forwarder = HttpForwarder(backends, _forward_settings(config), clock)
+    ping_s, early_s = config.timeouts.keepalive_ping_s, config.queue.early_stream_after_s
+    keep_alive = KeepAlive(ping_s, clock, shortest_wait_s=early_s)
+    forwarder = HttpForwarder(backends, _forward_settings(config), clock, keep_alive)
     chance = random.Random()  # noqa: S311 - spreads load, guards nothing
     waiting_room = _waiting_room(config, fleet, clock, chance.random)
     dispatcher = Dispatcher[ClientSide](
@@ -165,6 +169,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         budget=budget,
         recorder=FinishedRequestRecorder(metrics, log),
         clock=clock,
+        keep_alive=keep_alive,
         admin_paths={} if has_own_listener else pages.paths(),
         is_draining=is_draining,
         names=names,
@@ -205,6 +210,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
             watches = [
                 tasks.create_task(prober.run(), name="probe"),
                 tasks.create_task(close_expired_for_ever(forwarder), name="close expired connections"),
+                tasks.create_task(keep_alive.run(), name="keep streams alive"),
                 tasks.create_task(watch_loop_lag(metrics.observe_event_loop_lag), name="loop lag"),
             ]
             if scraper is not None:
@@ -245,7 +251,7 @@ def _forward_settings(config: TidegateConfig) -> ForwardSettings:
 
 
 def _server_settings(config: TidegateConfig) -> ServerSettings:
-    timeouts, limits = config.timeouts, config.limits
+    timeouts, limits, queue = config.timeouts, config.limits, config.queue
     return ServerSettings(
         headers_s=timeouts.headers_s,
         body_s=timeouts.body_s,
@@ -254,6 +260,9 @@ def _server_settings(config: TidegateConfig) -> ServerSettings:
         body_bytes=limits.body_bytes,
         header_field_bytes=limits.header_field_bytes,
         headers=limits.headers,
+        early_stream=EarlyStreamSettings(queue.early_stream, queue.early_stream_after_s)
+        if queue.early_stream != "off" and timeouts.keepalive_ping_s
+        else None,
     )
 
 

@@ -129,6 +129,10 @@ class WaitingRoom:
             self._arm(now)
             if placement is None:
                 seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
+                if not (waiting.has_ticket or waiting.is_side or waiting.rank is Rank.CONTROL):
+                    # Claude Code bears one refusal in a stream that was opened early, but gives up at the third in a
+                    # row. Whoever comes back is known by its ticket, and told by a status; some calls never get one.
+                    exchange.waits_since = now
                 self._send_surplus_away(waiting, now)
                 # What an earlier attempt of this request waited is off its limit: the client's patience is one.
                 async with asyncio.timeout(waiting.deadline - now - (exchange.queue_wait_s or 0.0)):
@@ -156,6 +160,7 @@ class WaitingRoom:
             if seat is not None:
                 del self._seats[waiting.id]
                 seat.is_not_stranded()
+                exchange.waits_since = None
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission

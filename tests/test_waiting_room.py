@@ -163,6 +163,32 @@ async def test_a_full_hold_is_refused_with_a_ticket():
     assert story.is_empty()
 
 
+async def test_it_is_known_since_when_who_comes_for_the_first_time_waits():
+    """While it does; not who comes back for its place and was told to once, nor who never keeps one."""
+    story = Story(max_hold_s=5.0)
+    fitting, first, again = (Exchange(request_id="r", recorder=FakeRecorder(), clock=story.clock) for _ in range(3))
+    await story.admit("running", 96, exchange=fitting)
+    await asyncio.sleep(1)
+    task = story.waits("one", 50, exchange=first)
+    await asyncio.sleep(1)
+    assert fitting.waits_since is None
+    assert first.waits_since == pytest.approx(1.0)
+
+    await refusal_of(task)
+    assert first.waits_since is None
+    task = story.waits("one", 50, exchange=again)
+    await asyncio.sleep(1)
+    assert again.waits_since is None
+    await refusal_of(task)
+
+    beside = Exchange(request_id="r", recorder=FakeRecorder(), clock=story.clock)
+    await story.admit("small", 3, output_limit_tokens=100)
+    task = story.waits("another", 3, exchange=beside, output_limit_tokens=100)
+    await asyncio.sleep(1)
+    assert (beside.queue, beside.waits_since) == ("control", None)
+    await refusal_of(task)
+
+
 async def test_codex_is_refused_with_a_503():
     """L18: it takes a 429 for final."""
     story = Story(max_hold_s=1.0)

@@ -142,6 +142,12 @@ class TimeoutsConfig(SectionConfig):
         "A backend may be silent this long in the middle of an answer.",
         "Too short cuts streams that other prompts' prefill starves; too long hides an engine that hangs.",
     )
+    keepalive_ping_s: SecondsOrZero = setting(
+        15.0,
+        "A client whose stream has been silent this long gets a ping (an event on /v1/messages, a comment elsewhere), "
+        "and again after as long; 0 for never.",
+        "Claude Code shows a warning after 20 s without a byte; load balancers cut idle connections off after 60 s.",
+    )
     write_stall_s: Seconds = setting(
         60.0,
         "A client that reads nothing of an answer that waits for it is cut off after this long.",
@@ -245,6 +251,17 @@ class QueueConfig(SectionConfig):
         429,
         "What a request is answered with for which there is no room; /v1/messages always has 429, /v1/responses 503.",
         "With 503 some load balancers in front think that the proxy itself is down.",
+    )
+    early_stream: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "A streaming request that waits is answered with 200 and pings before there is an answer: auto does so for "
+        "Claude Code on /v1/messages, on for everybody, off for nobody. Needs timeouts.keepalive_ping_s.",
+        "What goes wrong after that is an event in the stream and has no status; most clients do not retry on it.",
+    )
+    early_stream_after_s: Seconds = setting(
+        5.0,
+        "How long a request waits before its stream is opened early.",
+        "Short, requests that wait for a moment lose the status of an error and the headers that say how they waited.",
     )
 
 

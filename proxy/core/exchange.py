@@ -21,6 +21,8 @@ class Exchange(Struct, eq=False):
         route: closed route name, `other` until one is matched.
         model: closed model label.
         sent_at: when the first attempt's bytes were handed to a backend, or None.
+        waits_since: since when it has been waiting for room, while it does; only where its stream may be opened.
+        is_open_early: the client was given 200 and a stream before there was an answer.
         ending: how it ended, once that is stated.
     """
 
@@ -38,6 +40,8 @@ class Exchange(Struct, eq=False):
     admission: str | None = None
     queue: str | None = None
     queue_wait_s: float | None = None
+    waits_since: float | None = None
+    is_open_early: bool = False
     expected_tokens: int | None = None
     estimated_tokens: int | None = None
     would_wait: bool = False
@@ -84,7 +88,7 @@ class Exchange(Struct, eq=False):
             route=self.route,
             model=self.model,
             outcome=self.ending,
-            status=self.status,
+            status=200 if self.is_open_early else self.status,
             duration_s=self.clock() - self.arrived_at,
             is_stream=self.is_stream,
             backend=self.backend,
@@ -99,6 +103,7 @@ class Exchange(Struct, eq=False):
             admission=self.admission,
             queue=self.queue,
             queue_wait_s=self.queue_wait_s,
+            is_open_early=self.is_open_early,
             expected_tokens=self.expected_tokens,
             estimated_tokens=self.estimated_tokens,
             would_wait=self.would_wait,

@@ -136,6 +136,7 @@ class FinishedRequest(Struct, frozen=True, gc=False):
         admission: how it was let in: `resident`, `new`, `returning`, `control`, `unlimited`; None when it was not.
         queue: the class that it waited in.
         queue_wait_s: how long it waited for room.
+        is_open_early: the client was given 200 and a stream while the request waited; `outcome` says what followed.
         expected_tokens: prompt tokens that were believed cached.
         estimated_tokens: prompt tokens as admission estimated them before sending.
         would_wait: it was let through although it would have had to wait (admission in shadow mode).
@@ -160,6 +161,7 @@ class FinishedRequest(Struct, frozen=True, gc=False):
     admission: str | None = None
     queue: str | None = None
     queue_wait_s: float | None = None
+    is_open_early: bool = False
     expected_tokens: int | None = None
     estimated_tokens: int | None = None
     would_wait: bool = False

@@ -11,6 +11,9 @@ from proxy.dialects.prompts import PromptFacts, facts_of
 from proxy.dialects.session_identity import credential_digest, named_session, session_key
 
 _TIMEOUT_HEADERS: Final = ("x-stainless-timeout", "x-stainless-read-timeout")
+_CLAUDE_CODE: Final = "claude-cli/"
+_CLAUDE_CODE_PATIENCE_S: Final = 300.0
+"""It says 600, but gives a silent connection up after 300 s, and one on which there are only pings too."""
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 """Whole from the TypeScript SDKs, with a decimal point from the Python ones."""
 _CLASS_HEADER: Final = "x-tidegate-class"
@@ -59,5 +62,7 @@ def _patience_s(headers: Mapping[str, str]) -> float | None:
     for name in _TIMEOUT_HEADERS:
         value = headers.get(name, "")
         if _SECONDS.fullmatch(value):
-            return max(1.0, float(value))
+            said_s = max(1.0, float(value))
+            is_claude_code = headers.get("user-agent", "").startswith(_CLAUDE_CODE)
+            return min(said_s, _CLAUDE_CODE_PATIENCE_S) if is_claude_code else said_s
     return None

@@ -32,9 +32,9 @@ class ClientSide:
     """
 
     __slots__ = (
-        "_connection", "_head", "_is_chunked", "_is_draining", "_is_head", "_is_http11", "_left_bytes", "_loop",
-        "_stall_timer", "_transport", "_write_stall_s", "has_stalled", "is_complete", "is_started", "keep_alive",
-        "on_pause", "on_resume",
+        "_as_event", "_connection", "_head", "_is_chunked", "_is_draining", "_is_head", "_is_http11", "_left_bytes",
+        "_loop", "_stall_timer", "_transport", "_write_stall_s", "has_stalled", "is_complete", "is_started",
+        "keep_alive", "on_pause", "on_resume",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class ClientSide:
         self._head: bytes | None = None
         self._is_chunked = False
         self._left_bytes: int | None = None
+        self._as_event: Callable[[int, bytes], bytes] | None = None
         self.keep_alive = keep_alive
         self.is_started = False
         self.is_complete = False
@@ -68,12 +69,68 @@ class ClientSide:
         self.on_pause: Callable[[], None] | None = None
         self.on_resume: Callable[[], None] | None = None
 
-    # `is_started` says whether bytes of an answer have been written; until then another one may be begun.
+    # `is_started` says whether bytes of an answer have been written; until then another one may be begun. The head of a
+    # stream that was opened early, and pings in it, are none.
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has left or been cut off."""
         return self._transport.is_closing()
+
+    @property
+    def is_open_early(self) -> bool:
+        """Whether the client has a status and a stream already, before there is an answer."""
+        return self._as_event is not None
+
+    def open_early(
+        self, headers: Iterable[tuple[bytes, bytes]], words: bytes, as_event: Callable[[int, bytes], bytes]
+    ) -> bool:
+        """Give the client 200 and an event stream before there is an answer; the next `start` goes on in it.
+
+        Args:
+            headers: end-to-end headers.
+            words: the first event.
+            as_event: makes an event of a whole answer that cannot have its status any more, given that and its body.
+
+        Returns:
+            Whether it could be done: not for HTTP/1.0, where the end of a stream cannot be told from a break.
+        """
+        has_begun = self.is_started or self._head is not None
+        if has_begun or not self._is_http11 or self._is_head or self.is_gone:
+            return False
+        self.start(200, b"", headers, None)
+        head, self._head = self._head or b"", None
+        self._as_event = as_event
+        self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(words), words))
+        return True
+
+    def ping(self, words: bytes) -> bool:
+        """Write words that belong to no answer into a stream; says whether it takes any now.
+
+        Args:
+            words: a complete event; whoever calls this knows that one may stand here.
+        """
+        is_open = self._is_chunked and self._head is None and not self.is_complete
+        if not is_open or self._stall_timer is not None or self._transport.is_closing():
+            return False
+        self._transport.write(b"%x\r\n%b\r\n" % (len(words), words))
+        return True
+
+    def answer(self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Give a whole answer; in a stream that was opened early its last event, behind which the stream breaks.
+
+        Args:
+            status: HTTP status.
+            reason: reason phrase; empty for the standard one.
+            headers: end-to-end headers without framing ones, already safe to write.
+            body: all of it.
+        """
+        if self._as_event is None:
+            self.start(status, reason, headers, len(body))
+            self.write(body, is_last=True)
+        elif not self.is_gone:
+            self.break_off(self._as_event(status, body))
+            self.is_complete = True  # all that there is to say has been said
 
     def start(
         self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]], content_length: int | None
@@ -86,6 +143,8 @@ class ClientSide:
             headers: end-to-end headers without framing ones, already safe to write.
             content_length: body size in bytes, or None when only its end will tell.
         """
+        if self._as_event is not None:
+            return  # the client has a head; what comes now goes on in its stream
         has_body = status not in (204, 304) and not self._is_head
         self.keep_alive = self.keep_alive and not self._is_draining()
         self._is_chunked = has_body and content_length is None and self._is_http11

@@ -17,6 +17,7 @@ from proxy.core.requests import AttemptResult, Dialect, RequestView
 from proxy.net.client_side import ClientSide
 from proxy.net.connections import ConnectionPool
 from proxy.net.header_rules import header_lines
+from proxy.net.keepalive import KeepAlive
 from proxy.net.relay import Relay
 from proxy.net.upstream import UpstreamTimeouts
 
@@ -36,12 +37,22 @@ class ForwardSettings:
 
 
 class HttpForwarder:
-    """Forwards over HTTP/1.1, one pool of connections a backend."""
+    """Forwards over HTTP/1.1, one pool of connections a backend.
+
+    Args:
+        keep_alive: looks after answers while they are passed on.
+    """
 
     def __init__(
-        self, backends: Sequence[Backend], settings: ForwardSettings, clock: Clock, tls: ssl.SSLContext | None = None
+        self,
+        backends: Sequence[Backend],
+        settings: ForwardSettings,
+        clock: Clock,
+        keep_alive: KeepAlive,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
+        self._keep_alive = keep_alive
         self._clock = clock
         self._pools = {backend.name: ConnectionPool(backend, settings.timeouts, clock, tls) for backend in backends}
 
@@ -72,6 +83,7 @@ class HttpForwarder:
             )
             if exchange.sent_at is None:
                 exchange.sent_at = self._clock()
+            self._keep_alive.add(relay)
             try:
                 connection.send(head, view.body, relay)
                 await relay.finished
@@ -85,6 +97,7 @@ class HttpForwarder:
                     exchange.finish_with(exchange.result)  # else whoever cancelled it still owes an answer
                 raise
             finally:
+                self._keep_alive.discard(relay)
                 pool.release(connection)
             # A fresh connection cannot be stale, so this loop turns at most once.
             exchange.count_retry("stale_connection")

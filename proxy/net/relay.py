@@ -14,6 +14,7 @@ from proxy.core.outcomes import Outcome
 from proxy.core.ports import Progress
 from proxy.core.requests import AttemptResult, RequestView, Usage
 from proxy.dialects.answer_reader import AnswerReader
+from proxy.dialects.early_stream import ping
 from proxy.dialects.errors import stream_error_event
 from proxy.dialects.held_answers import HeldAnswer, for_client, is_without_route
 from proxy.net.chunk_pipe import ChunkPipe
@@ -37,7 +38,7 @@ class Relay:
 
     __slots__ = (
         "_answer_buffer_bytes", "_client", "_connection", "_failure", "_head", "_held", "_held_bytes", "_may_move",
-        "_progress", "_reader", "_receipt", "_told_events", "_view", "finished", "pipe",
+        "_pinged_at", "_progress", "_reader", "_receipt", "_told_events", "_view", "finished", "pipe",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,7 @@ class Relay:
         self._progress = progress
         self._may_move = may_move
         self._told_events = -1
+        self._pinged_at = 0.0
         self._head: ResponseHead | None = None
         self._held: list[bytes] | None = None
         self._held_bytes = 0
@@ -71,10 +73,13 @@ class Relay:
         """One read's worth of the answer."""
         if head is not None:
             self._head = head
-            if 200 <= head.status < 300:
-                self._commit(head)
-            else:
+            if not 200 <= head.status < 300:
                 self._held = []
+            elif self._client.is_open_early and not _is_event_stream(head):
+                self._give_up_on(f"the backend answered {head.status} without an event stream")
+                return
+            else:
+                self._commit(head)
         if self._held is not None:
             self._hold(body, has_ended, now)
             return
@@ -90,6 +95,22 @@ class Relay:
         self._failure = error
         self._break_off(f"The answer broke off: {error}.", error.outcome)
         self._resolve()
+
+    def keep_alive(self, now: float, quiet_since: float) -> None:
+        """Write a ping into an event stream whose backend is silent; see `net.keepalive`.
+
+        Only between two complete events of one that is not over: behind its last event, or in the middle of one, a
+        ping would be a fault of the stream.
+        """
+        reader, client = self._reader, self._client
+        if reader is None or not client.is_started or self.finished.done():
+            return
+        if max(self._connection.last_activity_at, self._pinged_at) > quiet_since:
+            return
+        self._look()
+        is_open = reader.is_at_event_boundary and not reader.has_ended and not reader.has_error_event
+        if is_open and client.ping(ping(self._view.route.dialect)):
+            self._pinged_at = now
 
     def cut_short(self) -> AttemptResult:
         """The request was cancelled. A client that is still there (the proxy is stopping) is told so in its stream."""
@@ -153,15 +174,13 @@ class Relay:
 
     def _commit(self, head: ResponseHead) -> None:
         """From here on the client has the answer's status; no other attempt may follow."""
-        # What is compressed cannot be read along, and no plain words may be put into it.
-        is_event_stream = not head.is_encoded and head.content_type.startswith(b"text/event-stream")
-        self._reader = AnswerReader(self._view.route, is_event_stream=is_event_stream)
+        self._reader = AnswerReader(self._view.route, is_event_stream=_is_event_stream(head))
         client = self._client
         assert isinstance(client, ClientSide)
         client.on_pause = self._connection.pause_reading
         client.on_resume = self._connection.resume_reading
         client.start(head.status, head.reason, (*head.headers, *self._receipt), head.content_length)
-        if self._view.hides_usage and is_event_stream:
+        if self._view.hides_usage and _is_event_stream(head):
             self._client = UsageHidingClient(client)
 
     def _pass_on(self, body: bytes, has_ended: bool, now: float) -> None:
@@ -214,18 +233,29 @@ class Relay:
                 return
             answer = for_client(self._view, answer)
             self._head = replace(self._head, status=answer.status)
-            self._client.start(answer.status, answer.reason, answer.headers, len(answer.body))
-            self._client.write(answer.body, is_last=True)
+            self._client.answer(answer.status, answer.reason, answer.headers, answer.body)
             self._resolve()
+        elif self._held_bytes > self._answer_buffer_bytes and self._client.is_open_early:
+            self._give_up_on(f"the backend answered {self._head.status} with a very long body")
         elif self._held_bytes > self._answer_buffer_bytes:
             # Too long to be an error message: pass it on as it is, like any other answer.
             held, self._held = b"".join(self._held), None
             self._commit(self._head)
             self._pass_on(held, has_ended=False, now=now)
 
+    def _give_up_on(self, why: str) -> None:
+        """The answer cannot stand behind a stream that was opened early; the refusal that follows can."""
+        self._connection.abort()
+        self.finished.set_exception(UpstreamError(Outcome.UPSTREAM_ERROR_PROTOCOL, why))
+
     def _resolve(self) -> None:
         if not self.finished.done():
             self.finished.set_result(None)
+
+
+def _is_event_stream(head: ResponseHead) -> bool:
+    """Whether an answer is one that can be read along; what is compressed cannot, and takes no plain words either."""
+    return not head.is_encoded and head.content_type.startswith(b"text/event-stream")
 
 
 def _full(status: int) -> UpstreamError:

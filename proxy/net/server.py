@@ -28,7 +28,9 @@ from proxy.dispatch import Dispatcher
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
 from proxy.net.connection import ClientConnection
+from proxy.net.early_stream import EarlyStream, EarlyStreamSettings
 from proxy.net.header_rules import forwarded_headers
+from proxy.net.keepalive import KeepAlive
 from proxy.net.request_reading import BodyAccount, BodyBudget, check_head, read_body, request_id_of
 from proxy.state.models import ModelTable
 
@@ -56,7 +58,11 @@ AdminPaths = Mapping[str, Callable[[str], AdminAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Limits of the data port; seconds and bytes as their names say."""
+    """Limits of the data port; seconds and bytes as their names say.
+
+    Attributes:
+        early_stream: when a request that waits is given its stream; None for never.
+    """
 
     headers_s: float
     body_s: float
@@ -65,6 +71,7 @@ class ServerSettings:
     body_bytes: int
     header_field_bytes: int
     headers: int
+    early_stream: EarlyStreamSettings | None = None
 
 
 class _Answered(web.StreamResponse):
@@ -90,6 +97,7 @@ class DataServer(web.Server):
     """Answers clients.
 
     Args:
+        keep_alive: looks after requests while they wait.
         admin_paths: admin paths to answer on this port too.
         is_draining: whether the proxy is about to stop, so that connections are not kept.
         names: aliases of models; None where none are configured.
@@ -106,6 +114,7 @@ class DataServer(web.Server):
         budget: BodyBudget,
         recorder: Recorder,
         clock: Clock,
+        keep_alive: KeepAlive,
         admin_paths: AdminPaths,
         is_draining: Callable[[], bool],
         names: ModelNames | None = None,
@@ -119,6 +128,7 @@ class DataServer(web.Server):
         self._budget = budget
         self._recorder = recorder
         self._clock = clock
+        self._keep_alive = keep_alive
         self._admin_paths = admin_paths
         self._is_draining = is_draining
         self._names = names
@@ -252,6 +262,9 @@ class DataServer(web.Server):
             receipts=receipts,
             hides_usage=hides_usage,
         )
+        if settings.early_stream is not None and turn is not None and facts.is_stream:
+            await self._serve_stream(view, client, exchange, settings.early_stream)
+            return
         try:
             await self._dispatcher.serve(view, client, exchange)
         except RouteMissing:
@@ -260,6 +273,17 @@ class DataServer(web.Server):
             exchange.finish(Outcome.COMPLETED, 200, "no backend counts tokens; the answer is an estimate")
             headers = (_JSON, (b"x-request-id", exchange.request_id.encode()), missing_routes.ESTIMATE_HEADER)
             self._answer(client, 200, missing_routes.estimated_count(facts.fields), headers)
+
+    async def _serve_stream(
+        self, view: RequestView, client: ClientSide, exchange: Exchange, settings: EarlyStreamSettings
+    ) -> None:
+        """Serve a request whose stream may be opened while it waits."""
+        stream = EarlyStream(view, client, exchange, settings)
+        self._keep_alive.add(stream)
+        try:
+            await self._dispatcher.serve(view, client, exchange)
+        finally:
+            self._keep_alive.discard(stream)
 
     def _list_models(self, request: web.BaseRequest, path: str, client: ClientSide, exchange: Exchange) -> None:
         if request.method != "GET":
@@ -289,8 +313,7 @@ class DataServer(web.Server):
         )
 
     def _answer(self, client: ClientSide, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
-        client.start(status, b"", headers, len(body))
-        client.write(body, is_last=True)
+        client.answer(status, b"", headers, body)
 
     def _refuse(self, request: web.BaseRequest, client: ClientSide, refusal: Refusal, request_id: str) -> None:
         if client.is_started:

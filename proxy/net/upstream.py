@@ -115,6 +115,11 @@ class UpstreamConnection(asyncio.Protocol):
     # -- what the sender does
 
     @property
+    def last_activity_at(self) -> float:
+        """When the last byte came, or the request was sent, in monotonic seconds."""
+        return self._last_activity_at
+
+    @property
     def is_reusable(self) -> bool:
         """Whether another exchange may be started: the last one is complete and the backend keeps the connection."""
         transport = self._transport

@@ -38,6 +38,19 @@ class UsageHidingClient:
         """Whether the client was cut off since it stopped reading."""
         return self._client.has_stalled
 
+    @property
+    def is_open_early(self) -> bool:
+        """Whether the stream was opened before there was an answer."""
+        return self._client.is_open_early
+
+    def ping(self, event: bytes) -> bool:
+        """Write an event of our own; nothing of the answer is kept back between two of its events."""
+        return self._client.ping(event)
+
+    def answer(self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Give a whole answer."""
+        self._client.answer(status, reason, headers, body)
+
     def start(
         self, status: int, reason: bytes, headers: Iterable[tuple[bytes, bytes]], content_length: int | None
     ) -> None:

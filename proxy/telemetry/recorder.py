@@ -72,6 +72,8 @@ def _add_admission(fields: dict[str, Any], finished: FinishedRequest) -> None:
     fields["queue"] = finished.queue
     if finished.queue_wait_s is not None:
         fields["queue_wait_s"] = _rounded(finished.queue_wait_s)
+    if finished.is_open_early:
+        fields["early_stream"] = True
     if finished.would_wait:
         fields["would_wait"] = True
     if finished.admission is not None:

@@ -96,3 +96,16 @@ def test_retries_are_counted_by_reason(exchange, recorder):
         exchange.finish(Outcome.COMPLETED, 200)
 
     assert {"connect": 2, "stale_connection": 1} == recorder.only.retries
+
+
+def test_the_status_is_the_one_on_the_wire(exchange, recorder):
+    """Whoever was given a stream early has its 200, whatever became of the request."""
+    with exchange:
+        exchange.is_open_early = True
+        exchange.finish(Outcome.REFUSED_OVERLOADED, 429)
+
+    assert (Outcome.REFUSED_OVERLOADED, 200, True) == (
+        recorder.only.outcome,
+        recorder.only.status,
+        recorder.only.is_open_early,
+    )

@@ -52,6 +52,14 @@ def test_the_clients_own_timeout(name, value, patience_s):
     assert patience_s == turn({}, {name: value}).patience_s
 
 
+@pytest.mark.parametrize(("value", "patience_s"), [("600", 300.0), ("20", 20.0), ("", None)])
+def test_claude_code_is_less_patient_than_it_says(value, patience_s):
+    """It was seen to leave after 300 s without an answer, though it says 600."""
+    headers = {"user-agent": "claude-cli/2.1.197 (external, cli)", "x-stainless-timeout": value}
+
+    assert patience_s == turn({}, headers).patience_s
+
+
 def test_copies_are_told_only_where_a_session_is_named():
     """Two equal prompts of strangers are two requests."""
     fields = {"messages": [{"role": "user", "content": "hi"}]}

@@ -54,12 +54,19 @@ def test_one_record_is_one_line():
     }
 
 
+def test_a_stream_that_was_opened_early_is_told_beside_its_ending():
+    """The status alone would look like success."""
+    (line,) = written_by(finished(outcome=Outcome.REFUSED_OVERLOADED, queue="session", is_open_early=True))
+
+    assert (line["outcome"], line["status"], line["early_stream"]) == ("refused_overloaded", 200, True)
+
+
 def test_what_is_not_known_is_left_out():
     """Not reported is neither null nor zero."""
     (line,) = written_by(finished(usage=Usage(), ttft_s=None, overhead_s=None, backend=None))
 
     assert not line.keys() & {"prompt_tokens", "cached_tokens", "completion_tokens", "ttft_s", "overhead_s", "backend"}
-    assert not line.keys() & {"retries", "note", "admission", "queue", "queue_wait_s", "would_wait"}
+    assert not line.keys() & {"retries", "note", "admission", "queue", "queue_wait_s", "would_wait", "early_stream"}
 
 
 @pytest.mark.parametrize("outcome", Outcome)
