@@ -4,8 +4,7 @@ Made by the relay once an answer's first token has passed, used by the upstream 
 one chunk. For every chunk of every stream one more call, or one more object to touch, shows in the proxy's cost.
 """
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Final
 
 _LONGEST_BODY_BYTES: Final = 2_048
@@ -15,12 +14,12 @@ LOOK_AFTER: Final = 64
 """A stream is looked at every so many chunks; at sixteen each chunk cost 1 to 2 % more."""
 
 
-def _size_lines() -> Mapping[int, bytes]:
+def _size_lines() -> dict[int, bytes]:
     lines = {}
     for size in range(1, _LONGEST_BODY_BYTES + 1):
         line = b"%x\r\n" % size
         lines[len(line) + size + 2] = line
-    return MappingProxyType(lines)
+    return lines
 
 
 SIZE_LINES: Final = _size_lines()
