@@ -42,7 +42,8 @@ class KvCapacity:
     def blocks_for(self, context_tokens: int) -> float:
         """What a request with this context holds; at least one block."""
         blocks = -(-context_tokens // self.block_tokens) if context_tokens > 0 else 1  # rounded up
-        return max(1.0, self.alpha * blocks + self.beta_blocks)
+        held = self.alpha * blocks + self.beta_blocks
+        return max(1.0, held)  # `max` costs more than all the rest, here and elsewhere on this way
 
     def max_concurrent(self, context_tokens: int, limit_ratio: float = 1.0) -> int:
         """How many requests with this context fit into a share of the cache."""

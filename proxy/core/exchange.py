@@ -114,4 +114,5 @@ class Exchange(Struct, eq=False):
         """What the proxy itself added before sending; waiting for room is not overhead."""
         if self.sent_at is None:
             return None
-        return max(0.0, self.sent_at - self.arrived_at - (self.queue_wait_s or 0.0))
+        overhead_s = self.sent_at - self.arrived_at - (self.queue_wait_s or 0.0)
+        return max(0.0, overhead_s)

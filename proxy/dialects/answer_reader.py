@@ -152,8 +152,8 @@ class AnswerReader:
             if b'"type":"function_call"' in end:
                 return StopReason.TOOL_USE
             return StopReason.END_TURN if b'"status":"completed"' in end else StopReason.OTHER
-        _, reason = max(_last_text(end, b'"finish_reason":'), _last_text(end, b'"stop_reason":'))
-        return _STOPS.get(reason, StopReason.OTHER)
+        field = b'"stop_reason":' if self._route.stream_end is StreamEnd.MESSAGE_STOP else b'"finish_reason":'
+        return _STOPS.get(_last_text(end, field), StopReason.OTHER)
 
     def response_id(self) -> str | None:
         """The id of the response that the answer carries, if it carries one that may be stored."""
@@ -167,10 +167,12 @@ class AnswerReader:
         return found.decode("ascii", "replace")
 
 
-def _last_text(window: bytes, field: bytes) -> tuple[int, bytes]:
-    """The last short text that a field has in a window, and where it stands; nulls are passed over."""
-    at = max(window.rfind(field + b'"'), window.rfind(field + b' "'))
-    return at, window[at + len(field) : at + len(field) + 24].split(b'"', 2)[1] if at >= 0 else b""
+def _last_text(window: bytes, field: bytes) -> bytes:
+    """The last short text that a field has in a window; nulls are passed over."""
+    at = window.rfind(field + b'"')
+    if at < 0:
+        at = window.rfind(field + b' "')
+    return window[at + len(field) : at + len(field) + 24].split(b'"', 2)[1] if at >= 0 else b""
 
 
 def _usage_object(window: bytes, *, last: bool) -> dict[str, Any]:

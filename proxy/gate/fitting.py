@@ -145,7 +145,8 @@ class Fitting:
             new_head = ledger.shared_blocks(head, head_tokens)
         elif not expected:
             cached = head_tokens
-        return Footprint(name, private, new_head, head_tokens, expected, max(0, prompt_tokens - cached))
+        uncached = prompt_tokens - cached if prompt_tokens > cached else 0
+        return Footprint(name, private, new_head, head_tokens, expected, uncached)
 
     def _after(self, waiting: Waiting, name: str, took: Footprint) -> Footprint:
         """What it takes now that room was made for it: its head may have gone with the last one that used it."""

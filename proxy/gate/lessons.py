@@ -146,8 +146,9 @@ class Lessons:
         prompt = end.prompt_tokens if end.prompt_tokens is not None else placement.waiting.prompt_tokens
         cached = end.cached_tokens if end.cached_tokens is not None else placement.expected_tokens
         answer = end.completion_tokens if end.completion_tokens is not None else placement.generated_tokens
+        computed = prompt - cached if prompt > cached else 0
         served = self._service.pop(key, 0.0) + queueing.charge(
-            max(0, prompt - cached), answer, prompt + answer, now - placement.placed_at
+            computed, answer, prompt + answer, now - placement.placed_at
         )
         self._service[key] = self._last_served = served
         while len(self._service) > _MAX_KEYS:
@@ -167,7 +168,8 @@ class Lessons:
         if key in self._running or key in waiting:
             return
         if not waiting and not self._running:
-            self._service[key] = max(self._service.get(key, 0.0), self._last_served)
+            if self._service.get(key, 0.0) < self._last_served:
+                self._service[key] = self._last_served
             return
         active = chain(waiting, self._running)
         floor = min((self._service.get(other, 0.0) for other in active), default=self._last_served)

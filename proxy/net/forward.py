@@ -83,7 +83,8 @@ class HttpForwarder:
             )
             if exchange.sent_at is None:
                 exchange.sent_at = self._clock()
-            self._keep_alive.add(relay)
+            if view.is_stream:
+                self._keep_alive.add(relay)
             try:
                 connection.send(head, view.body, relay)
                 await relay.finished
@@ -97,7 +98,8 @@ class HttpForwarder:
                     exchange.finish_with(exchange.result)  # else whoever cancelled it still owes an answer
                 raise
             finally:
-                self._keep_alive.discard(relay)
+                if view.is_stream:
+                    self._keep_alive.discard(relay)
                 pool.release(connection)
             # A fresh connection cannot be stale, so this loop turns at most once.
             exchange.count_retry("stale_connection")

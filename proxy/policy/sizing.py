@@ -39,7 +39,7 @@ def prompt_tokens(
     """
     if last_prompt_tokens and text_bytes >= last_text_bytes:
         return last_prompt_tokens + math.ceil((text_bytes - last_text_bytes) / bytes_per_token)
-    return max(1, math.ceil(text_bytes / bytes_per_token) + extra_tokens)
+    return math.ceil(text_bytes / bytes_per_token) + extra_tokens or 1
 
 
 def growth_tokens(requests: int, stats: OutputStats) -> float:

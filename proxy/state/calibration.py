@@ -16,6 +16,7 @@ _MIN_BYTES_PER_TOKEN: Final = 1.5
 _MAX_BYTES_PER_TOKEN: Final = 8.0
 """What no tokenizer of prose, code or Chinese goes beyond; outside it the count is not of this text."""
 _WEIGHT: Final = 0.1
+_EARLY_ANSWERS: Final = 2 / _WEIGHT - 4
 _WINDOW: Final = 64
 _SAFE_QUANTILE: Final = 0.25
 """Fewer bytes a token means more tokens: the lower quartile errs on the safe side."""
@@ -78,7 +79,7 @@ class ModelCalibration:
         """An answer was complete."""
         self._answers += 1
         # The first answers count for more than a moving average would give them, the start values fade as one more.
-        weight = max(_WEIGHT / 2, 1 / (self._answers + 4))
+        weight = _WEIGHT / 2 if self._answers > _EARLY_ANSWERS else 1 / (self._answers + 4)
         error = completion_tokens - self._mean
         self._mean += weight * error
         self._variance = (1 - weight) * (self._variance + weight * error * error)
