@@ -188,10 +188,12 @@ def _usage_object(window: bytes, *, last: bool) -> dict[str, Any]:
     if end < 0:
         return {}
     try:
-        parsed = orjson.loads(window[begin:end])
+        parsed: dict[str, Any] = orjson.loads(window[begin:end])
     except orjson.JSONDecodeError:
         return {}
-    return {name: value for name, value in parsed.items() if value is not None}
+    if None in parsed.values():
+        return {name: value for name, value in parsed.items() if value is not None}
+    return parsed
 
 
 def _object_end(window: bytes, begin: int) -> int:

@@ -4,19 +4,20 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from multidict import istr
 from xxhash import xxh3_64_intdigest as digest_of
 
 from proxy.core.turns import Turn
 from proxy.dialects.prompts import PromptFacts, facts_of
 from proxy.dialects.session_identity import credential_digest, named_session, session_key
 
-_TIMEOUT_HEADERS: Final = ("x-stainless-timeout", "x-stainless-read-timeout")
+_TIMEOUT_HEADERS: Final = (istr("x-stainless-timeout"), istr("x-stainless-read-timeout"))
 _CLAUDE_CODE: Final = "claude-cli/"
 _CLAUDE_CODE_PATIENCE_S: Final = 300.0
 """It says 600, but gives a silent connection up after 300 s, and one on which there are only pings too."""
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 """Whole from the TypeScript SDKs, with a decimal point from the Python ones."""
-_CLASS_HEADER: Final = "x-tidegate-class"
+_CLASS_HEADER: Final = istr("x-tidegate-class")
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -60,8 +61,8 @@ def _output_limit(fields: Mapping[str, Any]) -> int | None:
 
 def _patience_s(headers: Mapping[str, str]) -> float | None:
     for name in _TIMEOUT_HEADERS:
-        value = headers.get(name, "")
-        if _SECONDS.fullmatch(value):
+        value = headers.get(name)
+        if value and _SECONDS.fullmatch(value):
             said_s = max(1.0, float(value))
             is_claude_code = headers.get("user-agent", "").startswith(_CLAUDE_CODE)
             return min(said_s, _CLAUDE_CODE_PATIENCE_S) if is_claude_code else said_s
