@@ -36,7 +36,9 @@ class PromptFacts(Struct, frozen=True, gc=False):
 def facts_of(fields: Mapping[str, Any]) -> PromptFacts:
     """Measure a parsed request body of any generating route."""
     counter = _Counter()
-    head = head_bytes = 0
+    salt = fields.get("cache_salt")
+    # Prompts with another salt share no block in the engine, however alike they are.
+    head, head_bytes = digest_of(salt.encode("utf-8", "surrogatepass")) if salt and isinstance(salt, str) else 0, 0
     for name in _HEAD_FIELDS:
         part = fields.get(name)
         if part:

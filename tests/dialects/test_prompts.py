@@ -226,3 +226,13 @@ def test_appending_extends_the_chain(texts, more):
 
     assert after.chain[:-1] == before.chain
     assert after.text_bytes > before.text_bytes
+
+
+def test_l61_another_salt_is_another_prompt():
+    """The engine shares no block between them, however alike they are."""
+    body = {"system": "You are an agent.", "messages": [{"role": "user", "content": "hi"}]}
+    plain, red, blue = (facts_of(body | salt) for salt in ({}, {"cache_salt": "red"}, {"cache_salt": "blue"}))
+
+    assert len({plain.head, red.head, blue.head}) == len({plain.opening, red.opening, blue.opening}) == 3
+    assert {one.head_bytes for one in (plain, red, blue)} == {plain.head_bytes}
+    assert facts_of(body | {"cache_salt": 7}) == plain
