@@ -93,7 +93,7 @@ class TurnEnd(Struct, frozen=True, gc=False):
     is_complete: bool = False
 
 
-class OutputStats(NamedTuple):
+class OutputStats(Struct, frozen=True, gc=False):
     """What answers have been like, in tokens; the start values are those of 48,631 recorded Claude Code turns."""
 
     mean_tokens: float = 450.0

@@ -46,6 +46,10 @@ _FIRST_TOKEN: Final[dict[StreamEnd, bytes]] = {
 }
 
 
+_NO_GAPS: Final = GapCounter()
+"""Of answers that come whole; never marked."""
+
+
 class AnswerReader:
     """What one answer says about itself. Bounded: two windows of a few kilobytes, whatever the answer's length.
 
@@ -76,7 +80,7 @@ class AnswerReader:
         self.times: list[float] = []
         self.body_bytes = 0
         self.first_token_at: float | None = None
-        self.gaps = GapCounter()
+        self.gaps = GapCounter() if is_event_stream else _NO_GAPS
         self.awaits_first_token = is_event_stream
         self.token_events = 0
 
@@ -244,4 +248,4 @@ def _normalised(counts: dict[str, Any]) -> Usage:
 
 def _count(value: object) -> int | None:
     """A token count, or None for anything that is not a non-negative whole number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and value >= 0 else None
