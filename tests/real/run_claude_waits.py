@@ -29,6 +29,7 @@ _MODEL: Final = "your-model"
 _ANSWER: Final = "HELLO FROM THE ENGINE"
 _FAILURE: Final = json_answer(b'{"error":{"message":"the engine hiccuped","type":"internal_server_error"}}', 500)
 _END_S: Final = 200.0
+_TAKEN_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ async def play(name: str, story: Story, executable: Path) -> bool:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-claude-")))
         backend = await stack.enter_async_context(scripted_backend(engine, metrics_page=page()))
-        backend.models = (_MODEL,)
+        backend.models = (_MODEL, "m")  # the second is what whoever fills the engine asks for
         config = {"listen": {"port": 0}, "backends": [{"url": backend.url, "name": "b0"}], "queue": dict(story.queue)}
         lines = io.StringIO()
         log = configure("json", "info", lines)
@@ -164,7 +165,8 @@ async def play(name: str, story: Story, executable: Path) -> bool:
             _, writer = await asyncio.open_connection(host, int(port))
             stack.callback(writer.close)
             writer.write(asking("occupier", 92))
-            await engine.is_taken.wait()
+            async with asyncio.timeout(_TAKEN_S):
+                await engine.is_taken.wait()
             asyncio.get_running_loop().call_later(story.occupied_s, engine.is_free.set)
         status, output = await run_claude(executable, proxy.url, folder)
         engine.is_free.set()
