@@ -12,6 +12,7 @@ import orjson
 
 from proxy.core.requests import Dialect, Route, StreamEnd
 from proxy.dialects.errors import error_body, stream_error_event
+from proxy.dialects.turns import CLAUDE_CODE
 
 EarlyMode = Literal["auto", "on", "off"]
 """For which clients a stream is opened early: those that were seen to bear it, all, none."""
@@ -24,7 +25,6 @@ _PINGS: Final[Mapping[Dialect, bytes]] = MappingProxyType(
         Dialect.OPENAI: b": keep-alive\n\n",
     }
 )
-_CLAUDE_CODE: Final = b"claude-cli/"
 _OVERLOADED: Final = 529
 """Anthropic's own status for it. Inside a stream Claude Code comes back for this word and for no other, so that it
 stands for everything that would have been worth another try as a status."""
@@ -52,7 +52,7 @@ def may_open_early(mode: EarlyMode, route: Route, headers: Iterable[tuple[bytes,
 
 def is_claude_code(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a client says that it is Claude Code."""
-    return any(name.lower() == b"user-agent" and value.startswith(_CLAUDE_CODE) for name, value in headers)
+    return any(name.lower() == b"user-agent" and value.startswith(CLAUDE_CODE.encode()) for name, value in headers)
 
 
 def refusal_event(route: Route, status: int, body: bytes) -> bytes:

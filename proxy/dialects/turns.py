@@ -12,7 +12,8 @@ from proxy.dialects.prompts import PromptFacts, facts_of
 from proxy.dialects.session_identity import credential_digest, named_session, session_key
 
 _TIMEOUT_HEADERS: Final = (istr("x-stainless-timeout"), istr("x-stainless-read-timeout"))
-_CLAUDE_CODE: Final = "claude-cli/"
+CLAUDE_CODE: Final = "claude-cli/"
+"""How Claude Code's user agent begins."""
 _CLAUDE_CODE_PATIENCE_S: Final = 300.0
 """It says 600, but gives a silent connection up after 300 s, and one on which there are only pings too."""
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
@@ -64,6 +65,6 @@ def _patience_s(headers: Mapping[str, str]) -> float | None:
         value = headers.get(name)
         if value and _SECONDS.fullmatch(value):
             said_s = max(1.0, float(value))
-            is_claude_code = headers.get("user-agent", "").startswith(_CLAUDE_CODE)
+            is_claude_code = headers.get("user-agent", "").startswith(CLAUDE_CODE)
             return min(said_s, _CLAUDE_CODE_PATIENCE_S) if is_claude_code else said_s
     return None

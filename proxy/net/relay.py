@@ -21,7 +21,7 @@ from proxy.net.chunk_pipe import ChunkPipe
 from proxy.net.client_side import ClientSide
 from proxy.net.header_rules import ResponseHead
 from proxy.net.upstream import UpstreamConnection
-from proxy.net.usage_hiding import UsageHidingClient
+from proxy.net.usage_hiding import UsageHidingStream
 
 
 class Relay:
@@ -38,7 +38,7 @@ class Relay:
 
     __slots__ = (
         "_answer_buffer_bytes", "_client", "_connection", "_failure", "_head", "_held", "_held_bytes", "_may_move",
-        "_pinged_at", "_progress", "_reader", "_receipt", "_told_events", "_view", "finished", "pipe",
+        "_pinged_at", "_progress", "_reader", "_receipt", "_stream", "_told_events", "_view", "finished", "pipe",
     )  # fmt: skip
 
     def __init__(
@@ -53,7 +53,8 @@ class Relay:
         may_move: Callable[[], bool] = bool,
     ) -> None:
         self._view = view
-        self._client: ClientSide | UsageHidingClient = client
+        self._client = client
+        self._stream: ClientSide | UsageHidingStream = client
         self._connection = connection
         self._receipt = receipt
         self._answer_buffer_bytes = answer_buffer_bytes
@@ -170,18 +171,17 @@ class Relay:
             last_words = stream_error_event(
                 route.dialect, route.stream_end, message, code, has_begun=not reader.awaits_first_token
             )
-        self._client.break_off(last_words)
+        self._stream.break_off(last_words)
 
     def _commit(self, head: ResponseHead) -> None:
         """From here on the client has the answer's status; no other attempt may follow."""
         self._reader = AnswerReader(self._view.route, is_event_stream=_is_event_stream(head))
         client = self._client
-        assert isinstance(client, ClientSide)
         client.on_pause = self._connection.pause_reading
         client.on_resume = self._connection.resume_reading
         client.start(head.status, head.reason, (*head.headers, *self._receipt), head.content_length)
         if self._view.hides_usage and _is_event_stream(head):
-            self._client = UsageHidingClient(client)
+            self._stream = UsageHidingStream(client)
 
     def _pass_on(self, body: bytes, has_ended: bool, now: float) -> None:
         """The first or the last bytes of an answer that flows."""
@@ -191,11 +191,11 @@ class Relay:
             self._tell(self._reader)
         # A head whose body has a known length waits for its first bytes: one write instead of two.
         if body or has_ended or self._head is None or not self._head.content_length:
-            self._client.write(body, is_last=has_ended)
+            self._stream.write(body, is_last=has_ended)
         if has_ended:
             self._resolve()
         elif self.pipe is None and not self._reader.awaits_first_token:
-            self.pipe = self._client.pipe(self._reader.chunks, self._reader.times, self._look)
+            self.pipe = self._stream.pipe(self._reader.chunks, self._reader.times, self._look)
 
     def _look(self) -> None:
         """A batch of chunks has gone the short way."""
