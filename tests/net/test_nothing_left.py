@@ -268,4 +268,9 @@ async def test_after_a_storm_of_everything():
         assert sum(gate.outcomes().values()) == 100
         assert gate.outcomes().keys().isdisjoint({"internal_error", "aborted"})
         gate.backend.script = answering(OK)
-        assert status_of(await gate.raw(asking("afterwards", 1, stream=False))) == 200
+        # An engine that has just said that it is full is believed until its next report, longer than a hold here.
+        statuses = [429]
+        async with asyncio.timeout(5):
+            while statuses[-1] == 429:
+                statuses.append(status_of(await gate.raw(asking("afterwards", 1, stream=False))))
+        assert statuses[-1] == 200
