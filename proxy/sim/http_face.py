@@ -49,6 +49,7 @@ class Face:
 
     Attributes:
         models: served names, the engine's own first.
+        adapters: names of LoRA adapters, which may change while it runs.
         name: shown as the model's root in `/v1/models`.
         unix_now: wall-clock seconds, for `created` fields only.
     """
@@ -58,12 +59,13 @@ class Face:
     name: str
     unix_now: Callable[[], float]
     started_at: float
+    adapters: list[str]
 
     @property
     def limits(self) -> Limits:
         """What a request may ask for."""
         config = self.driver.engine.config
-        return Limits(self.models, config.max_model_len, config.image_tokens)
+        return Limits((*self.models, *self.adapters), config.max_model_len, config.image_tokens)
 
 
 def build_app(face: Face) -> web.Application:
@@ -119,7 +121,10 @@ class _Routes:
 
     async def models(self, _request: web.Request) -> web.Response:
         """The served models."""
-        return _json({"object": "list", "data": [self._model(name) for name in self._face.models]})
+        face = self._face
+        models = [self._card(name, face.name, None, face.limits.context_tokens) for name in face.models]
+        adapters = [self._card(name, f"/adapters/{name}", face.models[0], None) for name in face.adapters]
+        return _json({"object": "list", "data": models + adapters})
 
     async def health(self, _request: web.Request) -> web.Response:
         """Alive."""
@@ -143,7 +148,7 @@ class _Routes:
             # The schema is checked where vLLM's words matter; anything odder is refused in words of our own.
             raise Fault(f"the request cannot be understood: {error}") from error
 
-    def _model(self, name: str) -> dict[str, Any]:
+    def _card(self, name: str, root: str, parent: str | None, context_tokens: int | None) -> dict[str, Any]:
         created = int(self._face.unix_now())
         permission = {
             "id": f"modelperm-{uuid4().hex[:16]}",
@@ -164,9 +169,9 @@ class _Routes:
             "object": "model",
             "created": created,
             "owned_by": "vllm",
-            "root": self._face.name,
-            "parent": None,
-            "max_model_len": self._face.limits.context_tokens,
+            "root": root,
+            "parent": parent,
+            "max_model_len": context_tokens,
             "permission": [permission],
         }
 
@@ -185,7 +190,8 @@ class _Exchange:
         )
         prompt_tokens = count_tokens(ask.encoded)
         # The keys reach over the answer: what is generated can be found by the next turn.
-        keys = chained_keys(ask.encoded + answer.encoded, config.block_tokens)
+        adapter = ask.model.encode() if ask.model in face.adapters else b""
+        keys = chained_keys(ask.encoded + answer.encoded, config.block_tokens, adapter)
         self._driver = face.driver
         self._wire = wire
         self._request = EngineRequest(request_id, Prompt(prompt_tokens, keys), len(answer.pieces))

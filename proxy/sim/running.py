@@ -24,12 +24,14 @@ class RunningEngine:
     Attributes:
         url: where, without a trailing slash.
         engine: the model behind it, to look at.
+        adapters: names of its LoRA adapters; what is added or taken away is loaded or unloaded.
         failure: the error that stopped the driver, or None.
     """
 
-    def __init__(self, url: str, driver: Driver, runner: web.AppRunner) -> None:
+    def __init__(self, url: str, driver: Driver, runner: web.AppRunner, adapters: list[str]) -> None:
         self.url = url
         self.engine = driver.engine
+        self.adapters = adapters
         self.failure: BaseException | None = None
         self._runner = runner
         self._playing = asyncio.get_running_loop().create_task(driver.run(), name=f"simulated engine {url}")
@@ -62,6 +64,7 @@ async def start_engine(
     port: int = 0,
     speed: float = 1.0,
     model_names: Sequence[str],
+    adapters: Sequence[str] = (),
     mtp: int | None = None,
     name: str | None = None,
     seed: int = 0,
@@ -74,6 +77,7 @@ async def start_engine(
         port: TCP port.
         speed: virtual seconds per real second.
         model_names: served model names, the engine's own first.
+        adapters: LoRA adapters that are loaded from the start.
         mtp: MTP depth; None keeps the preset's. Must be None with a configuration of one's own.
         name: shown as the model's root in `/v1/models`; None means the preset's name.
         seed: see `Engine`.
@@ -86,7 +90,8 @@ async def start_engine(
         raise ValueError("an engine serves at least one model name")
     config = preset_name if isinstance(preset_name, EngineConfig) else preset(preset_name, mtp=mtp)
     driver = Driver(Engine(config, seed=seed), speed=speed)
-    face = Face(driver, tuple(model_names), name or config.name, _unix_now, _unix_now())
+    loaded = list(adapters)
+    face = Face(driver, tuple(model_names), name or config.name, _unix_now, _unix_now(), loaded)
     runner = web.AppRunner(build_app(face), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -96,7 +101,7 @@ async def start_engine(
         raise
     bound_port: int = runner.addresses[0][1]
     shown_host = f"[{host}]" if ":" in host else host
-    return RunningEngine(f"http://{shown_host}:{bound_port}", driver, runner)
+    return RunningEngine(f"http://{shown_host}:{bound_port}", driver, runner, loaded)
 
 
 def _unix_now() -> float:
