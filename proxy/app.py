@@ -37,6 +37,7 @@ from proxy.net.scrape import Scraper, ScrapeSettings
 from proxy.net.server import DataServer, ServerSettings
 from proxy.net.upstream import UpstreamTimeouts
 from proxy.policy.limit import stale_after_s
+from proxy.policy.tags import ModelTags
 from proxy.state.health import HealthTable, Probe
 from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
@@ -122,17 +123,6 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     forwarder = HttpForwarder(backends, _forward_settings(config), clock, keep_alive)
     chance = random.Random()  # noqa: S311 - spreads load, guards nothing
     waiting_room = _waiting_room(config, fleet, clock, chance.random)
-    dispatcher = Dispatcher[ClientSide](
-        fleet=fleet,
-        waiting_room=waiting_room,
-        forwarder=forwarder,
-        clock=clock,
-        chance=chance.randrange,
-        max_attempts=config.retry.max_attempts,
-        on_down=lambda name: _on_change(log, fleet, waiting_room, name, Probe.DOWN, is_up=False),
-        on_route_missing=lambda name, route: _on_route_missing(log, waiting_room, name, route),
-        refuses_unknown_models=config.models.unknown == "refuse",
-    )
     prober = Prober(
         backends,
         ProbeSettings(
@@ -144,7 +134,21 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         health=fleet.health,
         models=fleet.models,
         on_change=lambda name, is_up, probe: _on_change(log, fleet, waiting_room, name, probe, is_up=is_up),
+        on_models=lambda _name: waiting_room.follow_health() if waiting_room is not None else None,
         clock=clock,
+    )
+    dispatcher = Dispatcher[ClientSide](
+        fleet=fleet,
+        waiting_room=waiting_room,
+        forwarder=forwarder,
+        clock=clock,
+        chance=chance.randrange,
+        max_attempts=config.retry.max_attempts,
+        on_down=lambda name: _on_change(log, fleet, waiting_room, name, Probe.DOWN, is_up=False),
+        on_route_missing=lambda name, route: _on_route_missing(log, waiting_room, name, route),
+        refuses_unknown_models=config.models.unknown == "refuse",
+        look_for_models=prober.look_for_models,
+        on_not_found=prober.doubt_models,
     )
     proxy: RunningProxy | None = None
 
@@ -180,7 +184,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         stack.push_async_callback(prober.close)
         if waiting_room is not None:
             stack.callback(waiting_room.close)
-            scraper = _scraper(fleet, waiting_room, log, clock, chance.random)
+            scraper = _scraper(fleet, waiting_room, log, clock, chance=chance.random, on_restart=prober.doubt_models)
             stack.push_async_callback(scraper.close)
         else:
             scraper = None
@@ -232,6 +236,9 @@ def _fleet(config: TidegateConfig, backends: Sequence[Backend]) -> Fleet:
         models=ModelTable(),
         ledger=Ledger(),
         stored_responses=StoredResponses(),
+        tags=ModelTags(config.models.tags, {backend.name: backend.tags for backend in config.backends})
+        if config.models.tags
+        else None,
     )
 
 
@@ -363,7 +370,13 @@ def _rewriter(
 
 
 def _scraper(
-    fleet: Fleet, waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
+    fleet: Fleet,
+    waiting_room: WaitingRoom,
+    log: EventLog,
+    clock: Clock,
+    *,
+    chance: Callable[[], float],
+    on_restart: Callable[[str], None],
 ) -> Scraper:
     """Reads the engines' reports for the gate, and says in the log what changes about them."""
     watch = EngineWatch(waiting_room.gate)
@@ -373,6 +386,7 @@ def _scraper(
         change = watch.take(name, reports, asked_at)
         if change is EngineChange.RESTARTED:
             fleet.route_gaps.forget(name)
+            on_restart(name)  # adapters that were loaded into it are gone
         waiting_room.pump((name,))
         room = waiting_room.gate.rooms[name]
         report_log.came(name, room.capacity, change, asked_at, turn_cap=room.knee.cap)

@@ -4,12 +4,12 @@ Between looking at the backends and reserving a place on one nothing else can ru
 That is the whole concurrency design; more than one process would need a shared ledger.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
 from proxy.core.backends import Backend, Candidate
-from proxy.core.errors import OVERLOAD_STATUSES, Refusal, Retry, UpstreamError
+from proxy.core.errors import OVERLOAD_STATUSES, ModelUnknown, Refusal, Retry, UpstreamError
 from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import ClientT_contra, Clock, Forwarder
@@ -18,6 +18,7 @@ from proxy.core.turns import Turn, TurnEnd
 from proxy.dialects import missing_routes, unknown_models
 from proxy.gate import Placement
 from proxy.policy.candidates import Chance, fewest_inflight, prefer_serving_model
+from proxy.policy.tags import ModelTags
 from proxy.state.health import HealthTable
 from proxy.state.ledger import Ledger, Reservation
 from proxy.state.models import ModelTable
@@ -29,13 +30,18 @@ _RETRY_AFTER_DOWN_S = 2
 """One probe interval: a backend that is back is found by then."""
 _CONNECT, _OVERLOADED, _WITHOUT_ROUTE = "connect", "overloaded", "no_route"
 """Why another backend is tried; labels of a metric."""
+_NOT_FOUND = 404
 _STATUS_OF_FAILURE = {Outcome.UPSTREAM_ERROR_CONNECT: 503, Outcome.UPSTREAM_ERROR_TIMEOUT: 504}
 """Whatever else goes wrong before a byte has reached the client is a 502."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What dispatch knows of the backends; every part has its own owner."""
+    """What dispatch knows of the backends; every part has its own owner.
+
+    Attributes:
+        tags: which backends models are kept to; None where nothing is said about that.
+    """
 
     backends: Sequence[Backend]
     health: HealthTable
@@ -43,6 +49,7 @@ class Fleet:
     ledger: Ledger
     stored_responses: StoredResponses
     route_gaps: RouteGaps = field(default_factory=RouteGaps)
+    tags: ModelTags | None = None
 
 
 class _FailedAttempt(Exception):  # noqa: N818 - carries an error between two methods
@@ -87,6 +94,8 @@ class Dispatcher(Generic[ClientT_contra]):
         on_down: told the name of a backend that traffic found dead.
         on_route_missing: told the names of a backend and of a route that it was found not to have.
         refuses_unknown_models: whether a model that no backend lists is refused here instead of by some engine.
+        look_for_models: asks the backends anew which models they have, before one is refused.
+        on_not_found: told the name of a backend that answered 404: it may not have a model any more.
     """
 
     def __init__(
@@ -101,6 +110,8 @@ class Dispatcher(Generic[ClientT_contra]):
         on_down: Callable[[str], None] | None = None,
         on_route_missing: Callable[[str, str], None] | None = None,
         refuses_unknown_models: bool = False,
+        look_for_models: Callable[[], Awaitable[None]] | None = None,
+        on_not_found: Callable[[str], None] | None = None,
     ) -> None:
         self._fleet = fleet
         self._by_name = {backend.name: backend for backend in fleet.backends}
@@ -112,6 +123,8 @@ class Dispatcher(Generic[ClientT_contra]):
         self._on_down = on_down
         self._on_route_missing = on_route_missing
         self._refuses_unknown_models = refuses_unknown_models
+        self._look_for_models = look_for_models
+        self._on_not_found = on_not_found
 
     async def serve(self, view: RequestView, client: ClientT_contra, exchange: Exchange) -> None:
         """Give the client an answer from some backend.
@@ -121,6 +134,7 @@ class Dispatcher(Generic[ClientT_contra]):
         """
         exchange.model = self._fleet.models.label(view.model)
         tried: list[Backend] = []
+        has_looked = self._look_for_models is None
         while True:
             try:
                 if self._waiting_room is not None and view.turn is not None:
@@ -132,7 +146,15 @@ class Dispatcher(Generic[ClientT_contra]):
                 tried.append(failed.backend)
                 self._after_failure(failed.error, view, tried, exchange)
                 continue
-            self._learn(result, backend)
+            except ModelUnknown:
+                if has_looked:
+                    raise
+                assert self._look_for_models is not None
+                has_looked = True
+                await self._look_for_models()
+                exchange.model = self._fleet.models.label(view.model)
+                continue
+            self._learn(view, result, backend)
             exchange.finish_with(result)
             return
 
@@ -236,8 +258,7 @@ class Dispatcher(Generic[ClientT_contra]):
         if self._fleet.route_gaps.missing:
             candidates = self._with_route(view, candidates)
         if not candidates:
-            message = "No backend is available for this request right now."
-            raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
+            raise unknown_models.all_down(self._tags_for(view.model), _RETRY_AFTER_DOWN_S)
         preferred = prefer_serving_model(candidates)
         if not preferred[0].serves_model:
             self._check_model(view)
@@ -252,9 +273,9 @@ class Dispatcher(Generic[ClientT_contra]):
         fleet, route, model = self._fleet, view.route, view.model
         serving = [
             backend
-            for backend in fleet.backends
+            for backend in self._backends_for(model)
             if model is None or not fleet.models.is_known(backend.name) or fleet.models.serves(backend.name, model)
-        ] or fleet.backends
+        ] or self._backends_for(model)
         if all(fleet.route_gaps.lacks(backend.name, route.name) for backend in serving):
             raise missing_routes.refusal(route, view.target)
         return [one for one in candidates if not fleet.route_gaps.lacks(one.backend.name, route.name)]
@@ -263,16 +284,30 @@ class Dispatcher(Generic[ClientT_contra]):
         """No backend that may be asked lists the model: say why, where its own 404 would say the wrong thing.
 
         Raises:
-            Refusal: 503 when only backends that are down list it; 404 when none does and that is to be said here.
+            Refusal: 503 when only backends that are down list it.
+            ModelUnknown: none does, and that is to be said here.
         """
-        models = self._fleet.models
-        if view.model is None:
+        models, model = self._fleet.models, view.model
+        if model is None:
             return
-        if models.is_served(view.model):
+        backends = self._backends_for(model)
+        if any(models.serves(backend.name, model) for backend in backends):
             message = "No backend that serves this model is available right now."
             raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
-        if self._refuses_unknown_models and all(models.is_known(backend.name) for backend in self._fleet.backends):
-            raise unknown_models.refusal(view.model, [card["id"] for card in models.merged()])
+        if not self._refuses_unknown_models or not all(models.is_known(backend.name) for backend in backends):
+            return
+        if models.is_served(model):
+            raise unknown_models.elsewhere(model, self._tags_for(model))
+        raise unknown_models.refusal(model, [card["id"] for card in models.merged()])
+
+    def _tags_for(self, model: str | None) -> Sequence[str]:
+        return self._fleet.tags.tags_for(model) if self._fleet.tags is not None else ()
+
+    def _backends_for(self, model: str | None) -> Sequence[Backend]:
+        """The backends that a model's requests may go to, up or not."""
+        fleet = self._fleet
+        names = fleet.tags.backends_for(model) if fleet.tags is not None else None
+        return fleet.backends if names is None else [backend for backend in fleet.backends if backend.name in names]
 
     def _place(self, candidates: Sequence[Candidate]) -> Reservation:
         """Choose a backend for a request that needs no admission, and reserve a place on it, in one step."""
@@ -281,7 +316,8 @@ class Dispatcher(Generic[ClientT_contra]):
     def _candidates(self, view: RequestView, tried: Sequence[Backend]) -> list[Candidate]:
         fleet = self._fleet
         holder = self._holder(view)
-        up = [backend for backend in fleet.backends if backend not in tried and fleet.health.is_up(backend.name)]
+        may = fleet.backends if fleet.tags is None else self._backends_for(view.model)
+        up = [backend for backend in may if backend not in tried and fleet.health.is_up(backend.name)]
         if holder is not None:
             up = [backend for backend in up if backend.name == holder] or up
         return [
@@ -312,10 +348,8 @@ class Dispatcher(Generic[ClientT_contra]):
             return
         if error.is_refused and self._fleet.health.on_connect_failure(name) and self._on_down is not None:
             self._on_down(name)
-        has_more = any(
-            backend not in tried and self._fleet.health.is_up(backend.name) for backend in self._fleet.backends
-        )
-        if error.retry is Retry.ELSEWHERE and has_more and len(tried) < self._max_attempts:
+        has_more = len(tried) < self._max_attempts and self._candidates(view, tried)
+        if error.retry is Retry.ELSEWHERE and has_more:
             exchange.count_retry(_OVERLOADED if error.is_overloaded else _CONNECT)
             return
         status = 503 if error.is_overloaded else _STATUS_OF_FAILURE.get(error.outcome, 502)
@@ -324,7 +358,9 @@ class Dispatcher(Generic[ClientT_contra]):
             error.outcome, status, f"The request failed at its backend: {error}.", retry_after_s=retry_after_s
         ) from error
 
-    def _learn(self, result: AttemptResult, backend: Backend) -> None:
+    def _learn(self, view: RequestView, result: AttemptResult, backend: Backend) -> None:
+        if result.status == _NOT_FOUND and view.model is not None and self._on_not_found is not None:
+            self._on_not_found(backend.name)
         if result.response_id is not None:
             self._fleet.stored_responses.remember(result.response_id, backend.name, self._clock())
 

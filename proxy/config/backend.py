@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator
 
-from proxy.config.values import VISIBLE_ASCII, Secret, SectionConfig, setting
+from proxy.config.values import VISIBLE_ASCII, Secret, SectionConfig, Tag, setting
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -95,6 +95,17 @@ class BackendConfig(SectionConfig):
         "An engine without a size is not limited. Too large makes turns lose their prefixes until misses lower the "
         "limit, too small holds agents back.",
         shown="null, read from the engine",
+    )
+    weight: Annotated[float, Strict(), Field(gt=0, le=1_000, allow_inf_nan=False)] = setting(
+        1.0,
+        "Share of new sessions that this engine gets beside others as large: 2 is twice as many.",
+        "Sessions stay where they are; a weight changes where the next ones go, and by nothing what fits.",
+    )
+    tags: tuple[Tag, ...] = setting(
+        (),
+        "What models.tags may ask for, e.g. [h200, eu]; letters, digits and . _ : - only.",
+        "A tag that models.tags names keeps other backends from those models.",
+        shown="[], none",
     )
 
     @field_validator("name", mode="before")
