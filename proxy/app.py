@@ -15,6 +15,7 @@ from aiohttp import web
 from proxy import __version__
 from proxy.config import BackendConfig, TidegateConfig
 from proxy.core.backends import Backend
+from proxy.core.capacity import together
 from proxy.core.ports import Clock
 from proxy.core.reports import EngineReport, ScrapeFailure
 from proxy.core.snapshots import FleetSnapshot
@@ -24,6 +25,7 @@ from proxy.dispatch import Dispatcher, Fleet
 from proxy.engines.capacity import capacity_of_tokens
 from proxy.gate import Gate, GateSettings
 from proxy.gate.reporting import EngineChange, EngineWatch
+from proxy.gate.settings import EngineSettings
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
@@ -184,7 +186,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         stack.push_async_callback(prober.close)
         if waiting_room is not None:
             stack.callback(waiting_room.close)
-            scraper = _scraper(fleet, waiting_room, log, clock, chance=chance.random, on_restart=prober.doubt_models)
+            scraper = _scraper(config, fleet, waiting_room, log, chance=chance.random, on_restart=prober.doubt_models)
             stack.push_async_callback(scraper.close)
         else:
             scraper = None
@@ -315,7 +317,9 @@ def _on_change(
         log.event("backend.down", level="warning", backend=name, probe=probe.value)
     if waiting_room is not None:
         if not is_up:
-            waiting_room.gate.see_restart(name, time.monotonic())
+            for room in fleet.ranks.rooms_of(name):
+                waiting_room.gate.see_restart(room, time.monotonic())
+            fleet.ranks.see(name, 1)  # what comes back may have fewer engines, and refuse a rank that it has not
         waiting_room.follow_health()
 
 
@@ -342,7 +346,7 @@ def _waiting_room(
     return WaitingRoom(
         gate,
         clock=clock,
-        is_up=fleet.health.is_up,
+        is_up=fleet.is_room_up,
         spread=spread,
         down_grace_s=_DOWN_GRACE_PROBES * config.health.interval_s,
         overload_status=config.queue.overload_status,
@@ -370,29 +374,45 @@ def _rewriter(
 
 
 def _scraper(
+    config: TidegateConfig,
     fleet: Fleet,
     waiting_room: WaitingRoom,
     log: EventLog,
-    clock: Clock,
     *,
     chance: Callable[[], float],
     on_restart: Callable[[str], None],
 ) -> Scraper:
     """Reads the engines' reports for the gate, and says in the log what changes about them."""
-    watch = EngineWatch(waiting_room.gate)
+    gate, ranks, clock = waiting_room.gate, fleet.ranks, time.monotonic
+    settings = {one.name: EngineSettings(one.data_parallel, one.kv_cache_tokens) for one in config.backends}
+    watch = EngineWatch(gate, ranks, settings)
     report_log = ReportLog(log, stale_after_s=stale_after_s(_SCRAPING.interval_s))
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
+        before = ranks.rooms_of(name)
         change = watch.take(name, reports, asked_at)
+        names = ranks.rooms_of(name)
         if change is EngineChange.RESTARTED:
             fleet.route_gaps.forget(name)
             on_restart(name)  # adapters that were loaded into it are gone
-        waiting_room.pump((name,))
-        room = waiting_room.gate.rooms[name]
-        report_log.came(name, room.capacity, change, asked_at, turn_cap=room.knee.cap)
+        if names == before:
+            waiting_room.pump(names)
+        else:
+            waiting_room.follow_health()  # who waits may go to other ranks now
+        rooms = [gate.rooms[one] for one in names]
+        caps = [room.knee.cap for room in rooms if room.knee.cap is not None]
+        report_log.came(
+            name,
+            together([room.capacity for room in rooms]),
+            change,
+            asked_at,
+            turn_cap=sum(caps) if len(caps) == len(rooms) else None,
+            ranks=len(rooms),
+        )
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
-        waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen
-        report_log.failed(name, waiting_room.gate.rooms[name].capacity, why, asked_at)
+        names = ranks.rooms_of(name)
+        waiting_room.pump(names)  # what is known of the engine has become older, and nothing else may happen
+        report_log.failed(name, together([gate.rooms[one].capacity for one in names]), why, asked_at)
 
     return Scraper(fleet.backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

@@ -22,6 +22,7 @@ from proxy.policy.tags import ModelTags
 from proxy.state.health import HealthTable
 from proxy.state.ledger import Ledger, Reservation
 from proxy.state.models import ModelTable
+from proxy.state.ranks import RankTable
 from proxy.state.route_gaps import RouteGaps
 from proxy.state.stored_responses import StoredResponses
 from proxy.waiting_room import WaitingRoom
@@ -50,6 +51,13 @@ class Fleet:
     stored_responses: StoredResponses
     route_gaps: RouteGaps = field(default_factory=RouteGaps)
     tags: ModelTags | None = None
+    ranks: RankTable = field(default_factory=RankTable)
+
+    def is_room_up(self, room: str) -> bool:
+        """Whether the backend behind one of the gate's rooms may take work, and the room is one of its."""
+        if self.ranks.is_plain:
+            return self.health.is_up(room)  # asked for each backend and request
+        return self.health.is_up(self.ranks.place_of(room)[0]) and self.ranks.is_current(room)
 
 
 class _FailedAttempt(Exception):  # noqa: N818 - carries an error between two methods
@@ -167,19 +175,21 @@ class Dispatcher(Generic[ClientT_contra]):
         exchange: Exchange,
     ) -> tuple[AttemptResult, Backend]:
         """Wait for the gate, then make one attempt where it says; its room is given back however that ends."""
-        room = self._waiting_room
+        room, ranks = self._waiting_room, self._fleet.ranks
         assert room is not None
 
         def names() -> Sequence[str]:
-            return [candidate.backend.name for candidate in self._open_candidates(view, tried)]
+            found = [candidate.backend.name for candidate in self._open_candidates(view, tried)]
+            return [one for name in found for one in ranks.rooms_of(name)] if ranks.has_several else found
 
         placement = await room.admit(view, turn, names, exchange)
         end, was_not_served = TurnEnd(), False
         try:
-            backend = self._by_name[placement.backend]
+            name, exchange.rank = ranks.place_of(placement.backend)
+            backend = self._by_name[name]
             reservation = self._fleet.ledger.reserve(backend)
             progress = _Progress(room, placement, self._clock)
-            result, _ = await self._attempt(reservation, view, tried, client, exchange, progress=progress)
+            result, _ = await self._attempt(reservation, view, tried, client, exchange, placed=(placement, progress))
             end = _turn_end(result)
         except _FailedAttempt as failed:
             was_not_served = failed.error.retry is Retry.ELSEWHERE
@@ -200,15 +210,16 @@ class Dispatcher(Generic[ClientT_contra]):
         client: ClientT_contra,
         exchange: Exchange,
         *,
-        progress: "_Progress | None" = None,
+        placed: "tuple[Placement, _Progress] | None" = None,
     ) -> tuple[AttemptResult, Backend]:
-        """One attempt on the reserved backend.
+        """One attempt on the reserved backend, of a turn that the gate has placed or of something else.
 
         Raises:
             _FailedAttempt: nothing has reached the client.
         """
         backend = reservation.backend
         exchange.backend = backend.name
+        placement, progress = placed or (None, None)
 
         def may_move() -> bool:
             return self._may_move(view, [*tried, backend], exchange)
@@ -218,10 +229,10 @@ class Dispatcher(Generic[ClientT_contra]):
                 result = await self._forwarder.forward(view, backend, client, exchange, progress, may_move=may_move)
             except UpstreamError as error:
                 reservation.close(error.outcome)
-                self._note_if_full(view, backend, is_full=error.is_overloaded)
+                self._note_if_full(placement, is_full=error.is_overloaded)
                 raise _FailedAttempt(backend, error) from error
             reservation.close(result.outcome)
-            self._note_if_full(view, backend, is_full=result.status in OVERLOAD_STATUSES)
+            self._note_if_full(placement, is_full=result.status in OVERLOAD_STATUSES)
         return result, backend
 
     def _may_move(self, view: RequestView, tried: Sequence[Backend], exchange: Exchange) -> bool:
@@ -242,10 +253,10 @@ class Dispatcher(Generic[ClientT_contra]):
             for candidate in self._candidates(view, tried)
         )
 
-    def _note_if_full(self, view: RequestView, backend: Backend, *, is_full: bool) -> None:
+    def _note_if_full(self, placement: Placement | None, *, is_full: bool) -> None:
         """The gate's books were wrong if a backend has no room for what the gate has let through."""
-        if is_full and self._waiting_room is not None and view.turn is not None:
-            self._waiting_room.gate.see_overload(backend.name, self._clock())
+        if is_full and self._waiting_room is not None and placement is not None:
+            self._waiting_room.gate.see_overload(placement.backend, self._clock())
 
     def _open_candidates(self, view: RequestView, tried: Sequence[Backend]) -> Sequence[Candidate]:
         """Backends that may take this request.

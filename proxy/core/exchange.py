@@ -22,6 +22,7 @@ class Exchange(Struct, eq=False):
         model: closed model label.
         sent_at: when the first attempt's bytes were handed to a backend, or None.
         waits_since: since when it has been waiting for room, while it does; only where its stream may be opened.
+        rank: which of several engines behind the backend the attempt is sent to; None where the backend chooses.
         is_open_early: the client was given 200 and a stream before there was an answer.
         ending: how it ended, once that is stated.
     """
@@ -34,6 +35,7 @@ class Exchange(Struct, eq=False):
     model: str = "none"
     is_stream: bool = False
     backend: str | None = None
+    rank: int | None = None
     request_bytes: int = 0
     sent_at: float | None = None
     retries: dict[str, int] = {}  # each exchange gets its own
@@ -92,6 +94,7 @@ class Exchange(Struct, eq=False):
             duration_s=self.clock() - self.arrived_at,
             is_stream=self.is_stream,
             backend=self.backend,
+            rank=self.rank,
             overhead_s=self._overhead_s(),
             ttft_s=first_token_at - self.arrived_at if first_token_at is not None else None,
             gap_counts=result.gap_counts if result else (),

@@ -130,6 +130,7 @@ class FinishedRequest(Struct, frozen=True, gc=False):
         route: route name, or `other`.
         model: a model name that some backend is known to serve, or `other`, or `none`.
         status: HTTP status the client got; 0 when it got none.
+        rank: which of several engines behind the backend it was sent to, or None.
         overhead_s: time the proxy itself added before the request was sent, or None if it never was.
         ttft_s: from arrival to the first generated token, or None.
         retries: why attempts were repeated, e.g. `{"connect": 1}`.
@@ -150,6 +151,7 @@ class FinishedRequest(Struct, frozen=True, gc=False):
     duration_s: float
     is_stream: bool = False
     backend: str | None = None
+    rank: int | None = None
     overhead_s: float | None = None
     ttft_s: float | None = None
     gap_counts: tuple[int, ...] = ()

@@ -45,6 +45,13 @@ def main() -> None:
 )
 @click.option("--adapter", "adapters", multiple=True, help="Name of a LoRA adapter; may be repeated.")
 @click.option(
+    "--data-parallel",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Engines behind the one address, each as large as the preset.",
+)
+@click.option(
     "--mtp",
     type=click.IntRange(0, 3),
     default=None,

@@ -54,6 +54,8 @@ def _fields(finished: FinishedRequest) -> dict[str, Any]:
     }
     if finished.backend is not None:
         fields["backend"] = finished.backend
+    if finished.rank is not None:
+        fields["rank"] = finished.rank
     if finished.ttft_s is not None:
         fields["ttft_s"] = _rounded(finished.ttft_s)
     if finished.overhead_s is not None:

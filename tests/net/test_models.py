@@ -20,9 +20,10 @@ LONG = "word " * 4_000
 class Fleet:
     """A proxy, the simulated engines behind it, and a client."""
 
-    def __init__(self, proxy, engines, client):
+    def __init__(self, proxy, engines, client, log):
         self.proxy = proxy
         self.engines = engines
+        self.log = log
         self._client = client
 
     async def ask(self, model, *, path=CHAT, text="hello", **headers):
@@ -44,23 +45,27 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(*engines, tags=(), **sections):
+async def fleet_of(*engines, tags=(), data_parallel=1, backend=None, **sections):
     """A fleet; `engines` are the models and adapters of each, `tags` what each backend has."""
     async with AsyncExitStack() as stack:
         started = [
             await stack.enter_async_context(
-                await start_engine("card-32gb", speed=200, model_names=models, adapters=adapters)
+                await start_engine(
+                    "card-32gb", speed=200, model_names=models, adapters=adapters, data_parallel=data_parallel
+                )
             )
             for models, adapters in engines
         ]
         backends = [
-            {"url": engine.url, "name": f"b{at}", "tags": tags[at] if tags else ()} for at, engine in enumerate(started)
+            {"url": engine.url, "name": f"b{at}", "tags": tags[at] if tags else (), **(backend or {})}
+            for at, engine in enumerate(started)
         ]
         config = TidegateConfig.model_validate({"listen": {"port": 0}, "backends": backends, **sections})
-        log = configure("json", "debug", io.StringIO())
+        stream = io.StringIO()
+        log = configure("json", "debug", stream)
         stack.callback(log.close)
         proxy = await stack.enter_async_context(running(config, log))
-        yield Fleet(proxy, started, await stack.enter_async_context(aiohttp.ClientSession()))
+        yield Fleet(proxy, started, await stack.enter_async_context(aiohttp.ClientSession()), stream)
 
 
 BASE = (("m",), ())
