@@ -49,6 +49,8 @@ class RankTable:
 
     def place_of(self, room: str) -> tuple[str, int | None]:
         """The backend and the rank that a room stands for; None for the rank where the backend is to choose."""
+        if self.is_plain:
+            return room, None
         return self._places.get(room) or (room.partition(_MARK)[0], None)
 
     def is_current(self, room: str) -> bool:

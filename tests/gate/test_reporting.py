@@ -182,7 +182,9 @@ def test_engines_without_ranks_to_ask_for_are_one_pool_of_known_size_or_of_none(
     assert gate.rooms["a"].ledger.foreign_blocks == pytest.approx(0.3 * capacity.total_blocks)
 
 
-@pytest.mark.parametrize("name", ["vllm-0.32-busy", "vllm-0.11", "vllm-0.13-dp2-mtp", "vllm-0.24-hybrid"])
+@pytest.mark.parametrize(
+    "name", ["vllm-0.32-busy", "vllm-0.11", "vllm-0.13-dp2-mtp", "vllm-0.24-hybrid", "vllm-0.32-dp2"]
+)
 def test_real_pages_amount_to_a_size(name):
     """What real engines wrote: capacity known, usage read, nothing cut."""
     room, watch = watched()
