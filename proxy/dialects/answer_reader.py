@@ -18,6 +18,9 @@ _HEAD_BYTES: Final = 2_048
 _TAIL_BYTES: Final = 8_192
 """Enough for the last content event, the usage event and the terminal one."""
 
+_MESSAGES: Final = StreamEnd.MESSAGE_STOP
+_RESPONSES: Final = StreamEnd.RESPONSE_COMPLETED
+_OTHER: Final = StopReason.OTHER
 _STOPS: Final = {
     b"tool_calls": StopReason.TOOL_USE,
     b"tool_use": StopReason.TOOL_USE,
@@ -152,16 +155,16 @@ class AnswerReader:
     def stop(self) -> StopReason:
         """Why the answer ended, as far as it says so."""
         end = self._tail
-        if self._route.stream_end is StreamEnd.RESPONSE_COMPLETED:
+        if self._route.stream_end is _RESPONSES:
             if b'"type":"function_call"' in end:
                 return StopReason.TOOL_USE
             return StopReason.END_TURN if b'"status":"completed"' in end else StopReason.OTHER
-        field = b'"stop_reason":' if self._route.stream_end is StreamEnd.MESSAGE_STOP else b'"finish_reason":'
-        return _STOPS.get(_last_text(end, field), StopReason.OTHER)
+        field = b'"stop_reason":' if self._route.stream_end is _MESSAGES else b'"finish_reason":'
+        return _STOPS.get(_last_text(end, field), _OTHER)
 
     def response_id(self) -> str | None:
         """The id of the response that the answer carries, if it carries one that may be stored."""
-        if self._route.stream_end is not StreamEnd.RESPONSE_COMPLETED:
+        if self._route.stream_end is not _RESPONSES:
             return None
         start = self._head
         at = start.find(b'"id":"resp_')

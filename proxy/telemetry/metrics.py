@@ -60,6 +60,9 @@ CACHE_S = 1.0
 """A scrape costs about 8 us a sample on the event loop; within this time further scrapers get the same page."""
 
 
+_OVERLOADED = Outcome.REFUSED_OVERLOADED
+
+
 class Metrics:
     """The metric half of a recorder, with a registry of its own.
 
@@ -219,7 +222,7 @@ class Metrics:
 
 
 def _how_waiting_ended(finished: FinishedRequest) -> str:
-    if finished.outcome is Outcome.REFUSED_OVERLOADED:
+    if finished.outcome is _OVERLOADED:
         return "refused"
     return "left" if finished.admission is None else "admitted"
 
