@@ -91,6 +91,9 @@ class Metrics:
         self._pages: dict[bool, tuple[float, bytes]] = {}
         self._models: set[str] = set()
         self._register_counters()
+        for outcome in Outcome:
+            if outcome.is_refusal:
+                self._refusals.inc(outcome, by=0.0)  # else the first one of its kind makes no rate
         self._register_histograms()
         self.registry.register(SnapshotCollector(snapshot))
         build = Gauge("tidegate_build_info", "1, with the running version.", ["version"], registry=self.registry)
