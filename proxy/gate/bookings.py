@@ -18,6 +18,8 @@ from proxy.state.kv_ledger import Hold
 from proxy.state.sessions import Residency, Session
 from proxy.state.wait_queue import Waiting, WaitQueue
 
+_CONTROL: Final = Rank.CONTROL
+_IN: Final = Residency.IN
 _REGROW_TOKENS: Final = 256
 """A running answer is booked anew each time it has grown by so much."""
 
@@ -56,7 +58,7 @@ class Bookings:
         is_known = ledger.capacity is not None
         self._queue.remove(waiting)
         self._lessons.begin(waiting.fairness_key)
-        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        is_apart = waiting.is_side or waiting.rank is _CONTROL
         placement = Placement(
             id=waiting.id,
             backend=name,
@@ -74,7 +76,7 @@ class Bookings:
             private = took.private_blocks
             hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
             ledger.take(waiting.id, hold, took.head_tokens)
-            if waiting.rank is Rank.CONTROL:
+            if waiting.rank is _CONTROL:
                 placement.control_blocks = private
                 room.control_blocks += private
         room.inflight += 1
@@ -95,9 +97,9 @@ class Bookings:
             session.has_blocks = False
         elif self._rooms[name].ledger.evict(session) > 0:
             session.has_blocks = True
-        if session.residency is not Residency.IN or session.home != name:
+        if session.residency is not _IN or session.home != name:
             session.segment_at = now
-        session.residency, session.home = Residency.IN, name
+        session.residency, session.home = _IN, name
 
     def come_back(self, session: Session) -> None:
         """A turn of it waits or runs: it does not lose its place by that, though its lease may be over."""
@@ -140,7 +142,7 @@ class Bookings:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
         room = self._rooms[placement.backend]
         waiting, session = placement.waiting, placement.waiting.session
-        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        is_apart = waiting.is_side or waiting.rank is _CONTROL
         room.inflight -= 1
         if is_apart:
             session.asides -= 1
@@ -200,7 +202,7 @@ class Bookings:
         home.note_freed(-blocks if given_back is None else -min(blocks, given_back.blocks))
         session.has_blocks = False
         waiting = self._queue.count(Rank.SESSION)
-        if session.residency is Residency.IN and waiting and not session.is_busy:
+        if session.residency is _IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             slice_s = queueing.slice_s(self._target_wait_s, residents, waiting)

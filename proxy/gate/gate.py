@@ -9,6 +9,7 @@ from functools import partial
 from heapq import heapify, heappop
 from math import inf
 from operator import attrgetter
+from typing import Final
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
@@ -26,6 +27,11 @@ from proxy.policy import limit as limits
 from proxy.policy import queueing
 from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
+
+_BATCH: Final = Rank.BATCH
+_CONTROL: Final = Rank.CONTROL
+_SESSION: Final = Rank.SESSION
+_IN: Final = Residency.IN
 
 
 class Gate:
@@ -131,7 +137,7 @@ class Gate:
         """
         waiting = self._arrivals.meet(turn, candidates, now, model=model, body_bytes=body_bytes, patience_s=patience_s)
         # A batch may let others start first, and of copies that wait beside each other the queue knows the last.
-        if waiting.rank is not Rank.BATCH and self.queue.twin_of(turn) is None:
+        if waiting.rank is not _BATCH and self.queue.twin_of(turn) is None:
             placed = self._try_arrival(waiting, self._open(open_names, now), now)
             if placed:
                 return waiting, placed[0], True
@@ -181,10 +187,10 @@ class Gate:
         """Nothing has changed but that this one came: the others need not be looked at again."""
         self._openings.begin(now, looks=len(names))
         placed: list[Placement] = []
-        if arrival.rank is not Rank.SESSION:
+        if arrival.rank is not _SESSION:
             self._try(arrival, names, now, placed)
             return placed
-        if self.queue.count(Rank.SESSION):
+        if self.queue.count(_SESSION):
             oldest = self._overdue(self.queue.of(Rank.SESSION), now)
             if oldest is not None and oldest is not arrival and oldest.stamp <= arrival.stamp:
                 names = _without(names, _wanted_by(oldest))
@@ -194,7 +200,7 @@ class Gate:
     def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
         """Whether a resident's turn goes on waiting for certain: nothing has changed at its home, or that is full."""
         session = waiting.session
-        if session.residency is not Residency.IN or session.home is None or len(waiting.candidates) < len(self.rooms):
+        if session.residency is not _IN or session.home is None or len(waiting.candidates) < len(self.rooms):
             return False
         return session.home not in names or not self._openings.may_run(waiting, session.home)
 
@@ -380,7 +386,7 @@ class Gate:
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
-        if waiting.rank is Rank.CONTROL:
+        if waiting.rank is _CONTROL:
             usable = [name for name in waiting.candidates if name in names]
             for name in self._fitting.roomiest(waiting, usable, now):
                 if took := self._fitting.fits_control(waiting, name):
@@ -391,7 +397,7 @@ class Gate:
                     return
             return
         session = waiting.session
-        if session.residency is not Residency.IN or session.home is None or session.home not in waiting.candidates:
+        if session.residency is not _IN or session.home is None or session.home not in waiting.candidates:
             # Pushed out, or moved where it may not go, while it waited: it needs room like any other session now.
             self._leave(waiting)
             waiting.rank = Rank.SESSION
@@ -414,7 +420,7 @@ class Gate:
     def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
         """A session that is new or out; says whether it was placed."""
         session = waiting.session
-        if session.residency is Residency.IN and session.home is not None and session.home in waiting.candidates:
+        if session.residency is _IN and session.home is not None and session.home in waiting.candidates:
             # Another turn of it was admitted meanwhile.
             return self._try_resident(waiting, session.home, names, now, placed)
         for name in self._fitting.roomiest(waiting, self._openings.usable(waiting, names), now):

@@ -60,6 +60,9 @@ CACHE_S = 1.0
 """A scrape costs about 8 us a sample on the event loop; within this time further scrapers get the same page."""
 
 
+_OVERLOADED = Outcome.REFUSED_OVERLOADED
+
+
 class Metrics:
     """The metric half of a recorder, with a registry of its own.
 
@@ -88,6 +91,9 @@ class Metrics:
         self._pages: dict[bool, tuple[float, bytes]] = {}
         self._models: set[str] = set()
         self._register_counters()
+        for outcome in Outcome:
+            if outcome.is_refusal:
+                self._refusals.inc(outcome, by=0.0)  # else the first one of its kind makes no rate
         self._register_histograms()
         self.registry.register(SnapshotCollector(snapshot))
         build = Gauge("tidegate_build_info", "1, with the running version.", ["version"], registry=self.registry)
@@ -219,7 +225,7 @@ class Metrics:
 
 
 def _how_waiting_ended(finished: FinishedRequest) -> str:
-    if finished.outcome is Outcome.REFUSED_OVERLOADED:
+    if finished.outcome is _OVERLOADED:
         return "refused"
     return "left" if finished.admission is None else "admitted"
 
