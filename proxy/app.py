@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from proxy import __version__
-from proxy.config import BackendConfig, TidegateConfig
+from proxy.config import TidegateConfig
 from proxy.core.backends import Backend
 from proxy.core.capacity import together
 from proxy.core.ports import Clock
@@ -25,21 +25,19 @@ from proxy.dispatch import Dispatcher, Fleet
 from proxy.engines.capacity import capacity_of_tokens
 from proxy.gate import Gate, GateSettings
 from proxy.gate.reporting import EngineChange, EngineWatch
-from proxy.gate.settings import EngineSettings
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
-from proxy.net.early_stream import EarlyStreamSettings
-from proxy.net.forward import ForwardSettings, HttpForwarder, close_expired_for_ever
+from proxy.net.forward import HttpForwarder, close_expired_for_ever
 from proxy.net.keepalive import KeepAlive
 from proxy.net.loop_lag import watch_loop_lag
 from proxy.net.probe import Prober, ProbeSettings
 from proxy.net.request_reading import BodyBudget
 from proxy.net.scrape import Scraper, ScrapeSettings
-from proxy.net.server import DataServer, ServerSettings
-from proxy.net.upstream import UpstreamTimeouts
+from proxy.net.server import DataServer
 from proxy.policy.limit import stale_after_s
 from proxy.policy.tags import ModelTags
+from proxy.settings import backend_of, engine_settings, forward_settings, server_settings
 from proxy.state.health import HealthTable, Probe
 from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
@@ -89,19 +87,6 @@ class RunningProxy:
         await self._server.shutdown(max(self._drain_s, _STOP_NOW_S))
 
 
-def backend_of(config: BackendConfig) -> Backend:
-    """A configured backend as the plain value that the rest of the program knows."""
-    return Backend(
-        name=config.name,
-        host=config.host,
-        port=config.port,
-        authority=config.authority,
-        is_tls=config.is_tls,
-        path_prefix=config.path_prefix,
-        api_key=config.api_key.get_secret_value() if config.api_key else None,
-    )
-
-
 @asynccontextmanager
 async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[RunningProxy]:
     """A proxy that listens from entering to leaving; leaving without `drain` cuts requests off.
@@ -122,7 +107,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     )
     ping_s, early_s = config.timeouts.keepalive_ping_s, config.queue.early_stream_after_s
     keep_alive = KeepAlive(ping_s, clock, shortest_wait_s=early_s)
-    forwarder = HttpForwarder(backends, _forward_settings(config), clock, keep_alive)
+    forwarder = HttpForwarder(backends, forward_settings(config), clock, keep_alive)
     chance = random.Random()  # noqa: S311 - spreads load, guards nothing
     waiting_room = _waiting_room(config, fleet, clock, chance.random)
     prober = Prober(
@@ -168,7 +153,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     names = ModelNames(config.models.aliases, fleet.models.is_served) if config.models.aliases else None
     has_own_listener = config.admin.listen is not None
     server = DataServer(
-        settings=_server_settings(config),
+        settings=server_settings(config),
         dispatcher=dispatcher,
         models=fleet.models,
         gatekeeper=Gatekeeper(key.get_secret_value() for key in config.auth.keys),
@@ -240,37 +225,6 @@ def _fleet(config: TidegateConfig, backends: Sequence[Backend]) -> Fleet:
         stored_responses=StoredResponses(),
         tags=ModelTags(config.models.tags, {backend.name: backend.tags for backend in config.backends})
         if config.models.tags
-        else None,
-    )
-
-
-def _forward_settings(config: TidegateConfig) -> ForwardSettings:
-    timeouts = config.timeouts
-    return ForwardSettings(
-        timeouts=UpstreamTimeouts(
-            connect_s=timeouts.connect_s,
-            first_byte_s=timeouts.first_byte_s,
-            idle_s=timeouts.idle_s,
-            keepalive_s=timeouts.backend_keepalive_s,
-            max_age_s=timeouts.backend_connection_age_s,
-        ),
-        answer_buffer_bytes=config.limits.answer_buffer_bytes,
-        has_receipts=config.telemetry.receipts,
-    )
-
-
-def _server_settings(config: TidegateConfig) -> ServerSettings:
-    timeouts, limits, queue = config.timeouts, config.limits, config.queue
-    return ServerSettings(
-        headers_s=timeouts.headers_s,
-        body_s=timeouts.body_s,
-        keepalive_s=timeouts.keepalive_s,
-        write_stall_s=timeouts.write_stall_s,
-        body_bytes=limits.body_bytes,
-        header_field_bytes=limits.header_field_bytes,
-        headers=limits.headers,
-        early_stream=EarlyStreamSettings(queue.early_stream, queue.early_stream_after_s)
-        if queue.early_stream != "off" and timeouts.keepalive_ping_s
         else None,
     )
 
@@ -384,8 +338,7 @@ def _scraper(
 ) -> Scraper:
     """Reads the engines' reports for the gate, and says in the log what changes about them."""
     gate, ranks, clock = waiting_room.gate, fleet.ranks, time.monotonic
-    settings = {one.name: EngineSettings(one.data_parallel, one.kv_cache_tokens) for one in config.backends}
-    watch = EngineWatch(gate, ranks, settings)
+    watch = EngineWatch(gate, ranks, engine_settings(config))
     report_log = ReportLog(log, stale_after_s=stale_after_s(_SCRAPING.interval_s))
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:

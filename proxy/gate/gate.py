@@ -57,13 +57,8 @@ class Gate:
     ) -> None:
         self.settings = settings
         self.lessons = lessons or Lessons()
-        self._new_room = partial(
-            room,
-            self.lessons.gaps,
-            self.lessons.odds,
-            settings.report_interval_s,
-            guards_knee=settings.guards_knee,
-        )
+        learned = self.lessons.gaps, self.lessons.odds
+        self._new_room = partial(room, *learned, settings.report_interval_s, guards_knee=settings.guards_knee)
         self.rooms = {name: self._new_room() for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
