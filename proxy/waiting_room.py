@@ -163,6 +163,7 @@ class WaitingRoom:
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission
+        exchange.prefix = placement.prefix
         exchange.expected_tokens = placement.expected_tokens
         exchange.estimated_tokens = waiting.prompt_tokens
         exchange.would_wait = placement.would_wait

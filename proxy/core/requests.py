@@ -133,6 +133,7 @@ class FinishedRequest(Struct, gc=False):
         ttft_s: from arrival to the first generated token, or None.
         retries: why attempts were repeated, e.g. `{"connect": 1}`.
         admission: how it was let in: `resident`, `new`, `returning`, `control`, `unlimited`; None when it was not.
+        prefix: what of its prompt was believed cached there: `warm`, `shared`, `moved`, `cold` or `unknown`.
         queue: the class that it waited in.
         queue_wait_s: how long it waited for room.
         is_open_early: the client was given 200 and a stream while the request waited; `outcome` says what followed.
@@ -159,6 +160,7 @@ class FinishedRequest(Struct, gc=False):
     response_bytes: int = 0
     retries: dict[str, int] = {}  # each record gets its own
     admission: str | None = None
+    prefix: str = "unknown"
     queue: str | None = None
     queue_wait_s: float | None = None
     is_open_early: bool = False

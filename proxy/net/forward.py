@@ -132,6 +132,7 @@ class HttpForwarder:
             receipt += ((b"x-tidegate-backend", backend.name.encode("ascii")), *view.receipts)
             if exchange.admission is not None and exchange.queue_wait_s is not None:
                 receipt.append((b"x-tidegate-admission", exchange.admission.encode("ascii")))
+                receipt.append((b"x-tidegate-prefix", exchange.prefix.encode("ascii")))
                 receipt.append((b"x-tidegate-queue-ms", b"%d" % (1_000 * exchange.queue_wait_s)))
         return tuple(receipt)
 

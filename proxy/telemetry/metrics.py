@@ -116,7 +116,7 @@ class Metrics:
             # A refusal takes no time; among the durations it would make a bad hour look fast.
             self._duration.observe(finished.duration_s, route, model)
         if finished.ttft_s is not None:
-            self._ttft.observe(finished.ttft_s, route, model)
+            self._ttft.observe(finished.ttft_s, route, model, finished.prefix)
         if finished.overhead_s is not None:
             self._overhead.observe(finished.overhead_s)
         if finished.gap_counts:
@@ -160,7 +160,10 @@ class Metrics:
             "request_duration_seconds", "From a request's arrival to its end.", labels, _DURATION_BOUNDS_S
         )
         self._ttft = self._histogram(
-            "time_to_first_token_seconds", "From a request's arrival to its first token.", labels, _TTFT_BOUNDS_S
+            "time_to_first_token_seconds",
+            "From a request's arrival to its first token.",
+            [*labels, "prefix"],
+            _TTFT_BOUNDS_S,
         )
         self._gaps = self._histogram(
             "inter_token_latency_seconds", "Pauses between token events of a stream.", ["model"], GAP_BOUNDS_S

@@ -83,6 +83,7 @@ def _add_admission(line: dict[str, Any], finished: FinishedRequest) -> None:
         line["would_wait"] = True
     if finished.admission is not None:
         line["admission"] = finished.admission
+        line["prefix"] = finished.prefix
         line["estimated_tokens"] = finished.estimated_tokens
         line["expected_tokens"] = finished.expected_tokens
 

@@ -27,7 +27,9 @@ def test_a_completed_request_is_counted_everywhere():
     key = ("chat_completions", "qwen")
     assert values_of(metrics, "tidegate_requests_total", "route", "model", "outcome") == {(*key, "completed"): 1}
     assert values_of(metrics, "tidegate_request_duration_seconds_sum", "route", "model") == {key: 1.5}
-    assert values_of(metrics, "tidegate_time_to_first_token_seconds_sum", "route", "model") == {key: 0.2}
+    assert values_of(metrics, "tidegate_time_to_first_token_seconds_sum", "route", "model", "prefix") == {
+        (*key, "warm"): 0.2
+    }
     assert values_of(metrics, "tidegate_overhead_seconds_sum") == {(): 0.0004}
     assert values_of(metrics, "tidegate_retries_total", "reason") == {("connect",): 2}
     assert not any(values_of(metrics, "tidegate_refusals_total", "reason").values())
