@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from proxy import __version__
-from proxy.config import BackendConfig, TidegateConfig
+from proxy.config import TidegateConfig
 from proxy.core.backends import Backend
+from proxy.core.capacity import together
 from proxy.core.ports import Clock
 from proxy.core.reports import EngineReport, ScrapeFailure
 from proxy.core.snapshots import FleetSnapshot
@@ -27,16 +28,16 @@ from proxy.gate.reporting import EngineChange, EngineWatch
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
-from proxy.net.early_stream import EarlyStreamSettings
-from proxy.net.forward import ForwardSettings, HttpForwarder, close_expired_for_ever
+from proxy.net.forward import HttpForwarder, close_expired_for_ever
 from proxy.net.keepalive import KeepAlive
 from proxy.net.loop_lag import watch_loop_lag
 from proxy.net.probe import Prober, ProbeSettings
 from proxy.net.request_reading import BodyBudget
 from proxy.net.scrape import Scraper, ScrapeSettings
-from proxy.net.server import DataServer, ServerSettings
-from proxy.net.upstream import UpstreamTimeouts
+from proxy.net.server import DataServer
 from proxy.policy.limit import stale_after_s
+from proxy.policy.tags import ModelTags
+from proxy.settings import backend_of, engine_settings, forward_settings, server_settings
 from proxy.state.health import HealthTable, Probe
 from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
@@ -86,19 +87,6 @@ class RunningProxy:
         await self._server.shutdown(max(self._drain_s, _STOP_NOW_S))
 
 
-def backend_of(config: BackendConfig) -> Backend:
-    """A configured backend as the plain value that the rest of the program knows."""
-    return Backend(
-        name=config.name,
-        host=config.host,
-        port=config.port,
-        authority=config.authority,
-        is_tls=config.is_tls,
-        path_prefix=config.path_prefix,
-        api_key=config.api_key.get_secret_value() if config.api_key else None,
-    )
-
-
 @asynccontextmanager
 async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[RunningProxy]:
     """A proxy that listens from entering to leaving; leaving without `drain` cuts requests off.
@@ -119,20 +107,9 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     )
     ping_s, early_s = config.timeouts.keepalive_ping_s, config.queue.early_stream_after_s
     keep_alive = KeepAlive(ping_s, clock, shortest_wait_s=early_s)
-    forwarder = HttpForwarder(backends, _forward_settings(config), clock, keep_alive)
+    forwarder = HttpForwarder(backends, forward_settings(config), clock, keep_alive)
     chance = random.Random()  # noqa: S311 - spreads load, guards nothing
     waiting_room = _waiting_room(config, fleet, clock, chance.random)
-    dispatcher = Dispatcher[ClientSide](
-        fleet=fleet,
-        waiting_room=waiting_room,
-        forwarder=forwarder,
-        clock=clock,
-        chance=chance.randrange,
-        max_attempts=config.retry.max_attempts,
-        on_down=lambda name: _on_change(log, fleet, waiting_room, name, Probe.DOWN, is_up=False),
-        on_route_missing=lambda name, route: _on_route_missing(log, waiting_room, name, route),
-        refuses_unknown_models=config.models.unknown == "refuse",
-    )
     prober = Prober(
         backends,
         ProbeSettings(
@@ -144,7 +121,21 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         health=fleet.health,
         models=fleet.models,
         on_change=lambda name, is_up, probe: _on_change(log, fleet, waiting_room, name, probe, is_up=is_up),
+        on_models=lambda _name: waiting_room.follow_health() if waiting_room is not None else None,
         clock=clock,
+    )
+    dispatcher = Dispatcher[ClientSide](
+        fleet=fleet,
+        waiting_room=waiting_room,
+        forwarder=forwarder,
+        clock=clock,
+        chance=chance.randrange,
+        max_attempts=config.retry.max_attempts,
+        on_down=lambda name: _on_change(log, fleet, waiting_room, name, Probe.DOWN, is_up=False),
+        on_route_missing=lambda name, route: _on_route_missing(log, waiting_room, name, route),
+        refuses_unknown_models=config.models.unknown == "refuse",
+        look_for_models=prober.look_for_models,
+        on_not_found=prober.doubt_models,
     )
     proxy: RunningProxy | None = None
 
@@ -162,7 +153,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
     names = ModelNames(config.models.aliases, fleet.models.is_served) if config.models.aliases else None
     has_own_listener = config.admin.listen is not None
     server = DataServer(
-        settings=_server_settings(config),
+        settings=server_settings(config),
         dispatcher=dispatcher,
         models=fleet.models,
         gatekeeper=Gatekeeper(key.get_secret_value() for key in config.auth.keys),
@@ -180,7 +171,7 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
         stack.push_async_callback(prober.close)
         if waiting_room is not None:
             stack.callback(waiting_room.close)
-            scraper = _scraper(fleet, waiting_room, log, clock, chance.random)
+            scraper = _scraper(config, fleet, waiting_room, log, chance=chance.random, on_restart=prober.doubt_models)
             stack.push_async_callback(scraper.close)
         else:
             scraper = None
@@ -232,36 +223,8 @@ def _fleet(config: TidegateConfig, backends: Sequence[Backend]) -> Fleet:
         models=ModelTable(),
         ledger=Ledger(),
         stored_responses=StoredResponses(),
-    )
-
-
-def _forward_settings(config: TidegateConfig) -> ForwardSettings:
-    timeouts = config.timeouts
-    return ForwardSettings(
-        timeouts=UpstreamTimeouts(
-            connect_s=timeouts.connect_s,
-            first_byte_s=timeouts.first_byte_s,
-            idle_s=timeouts.idle_s,
-            keepalive_s=timeouts.backend_keepalive_s,
-            max_age_s=timeouts.backend_connection_age_s,
-        ),
-        answer_buffer_bytes=config.limits.answer_buffer_bytes,
-        has_receipts=config.telemetry.receipts,
-    )
-
-
-def _server_settings(config: TidegateConfig) -> ServerSettings:
-    timeouts, limits, queue = config.timeouts, config.limits, config.queue
-    return ServerSettings(
-        headers_s=timeouts.headers_s,
-        body_s=timeouts.body_s,
-        keepalive_s=timeouts.keepalive_s,
-        write_stall_s=timeouts.write_stall_s,
-        body_bytes=limits.body_bytes,
-        header_field_bytes=limits.header_field_bytes,
-        headers=limits.headers,
-        early_stream=EarlyStreamSettings(queue.early_stream, queue.early_stream_after_s)
-        if queue.early_stream != "off" and timeouts.keepalive_ping_s
+        tags=ModelTags(config.models.tags, {backend.name: backend.tags for backend in config.backends})
+        if config.models.tags
         else None,
     )
 
@@ -308,7 +271,9 @@ def _on_change(
         log.event("backend.down", level="warning", backend=name, probe=probe.value)
     if waiting_room is not None:
         if not is_up:
-            waiting_room.gate.see_restart(name, time.monotonic())
+            for room in fleet.ranks.rooms_of(name):
+                waiting_room.gate.see_restart(room, time.monotonic())
+            fleet.ranks.see(name, 1)  # what comes back may have fewer engines, and refuse a rank that it has not
         waiting_room.follow_health()
 
 
@@ -335,7 +300,7 @@ def _waiting_room(
     return WaitingRoom(
         gate,
         clock=clock,
-        is_up=fleet.health.is_up,
+        is_up=fleet.is_room_up,
         spread=spread,
         down_grace_s=_DOWN_GRACE_PROBES * config.health.interval_s,
         overload_status=config.queue.overload_status,
@@ -363,22 +328,44 @@ def _rewriter(
 
 
 def _scraper(
-    fleet: Fleet, waiting_room: WaitingRoom, log: EventLog, clock: Clock, chance: Callable[[], float]
+    config: TidegateConfig,
+    fleet: Fleet,
+    waiting_room: WaitingRoom,
+    log: EventLog,
+    *,
+    chance: Callable[[], float],
+    on_restart: Callable[[str], None],
 ) -> Scraper:
     """Reads the engines' reports for the gate, and says in the log what changes about them."""
-    watch = EngineWatch(waiting_room.gate)
+    gate, ranks, clock = waiting_room.gate, fleet.ranks, time.monotonic
+    watch = EngineWatch(gate, ranks, engine_settings(config))
     report_log = ReportLog(log, stale_after_s=stale_after_s(_SCRAPING.interval_s))
 
     def on_report(name: str, reports: Sequence[EngineReport], asked_at: float) -> None:
+        before = ranks.rooms_of(name)
         change = watch.take(name, reports, asked_at)
+        names = ranks.rooms_of(name)
         if change is EngineChange.RESTARTED:
             fleet.route_gaps.forget(name)
-        waiting_room.pump((name,))
-        room = waiting_room.gate.rooms[name]
-        report_log.came(name, room.capacity, change, asked_at, turn_cap=room.knee.cap)
+            on_restart(name)  # adapters that were loaded into it are gone
+        if names == before:
+            waiting_room.pump(names)
+        else:
+            waiting_room.follow_health()  # who waits may go to other ranks now
+        rooms = [gate.rooms[one] for one in names]
+        caps = [room.knee.cap for room in rooms if room.knee.cap is not None]
+        report_log.came(
+            name,
+            together([room.capacity for room in rooms]),
+            change,
+            asked_at,
+            turn_cap=sum(caps) if len(caps) == len(rooms) else None,
+            ranks=len(rooms),
+        )
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
-        waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen
-        report_log.failed(name, waiting_room.gate.rooms[name].capacity, why, asked_at)
+        names = ranks.rooms_of(name)
+        waiting_room.pump(names)  # what is known of the engine has become older, and nothing else may happen
+        report_log.failed(name, together([gate.rooms[one].capacity for one in names]), why, asked_at)
 
     return Scraper(fleet.backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

@@ -214,7 +214,7 @@ def test_the_headers_that_are_added_on_the_way_to_a_backend():
         request_id="r", route=routes.match("POST", "/v1/messages")[0], method="POST", target="/v1/messages",
         headers=(), body=b"{}", arrived_at=0.0,
     )  # fmt: skip
-    head = request_head(view, Backend(name="a", host="h", port=1, authority="h:1", api_key="k"))
+    head = request_head(view, Backend(name="a", host="h", port=1, authority="h:1", api_key="k"), rank=0)
     added = {line.split(b":")[0].decode().lower() for line in head.split(b"\r\n")[1:] if line}
 
     assert added == {cells[0].strip("`") for cells in rows(below("Added on the way to a backend"))}

@@ -6,12 +6,12 @@ Built by `loading.py` as part of a whole configuration. Never reads a file, the 
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator
 
-from proxy.config.values import VISIBLE_ASCII, Secret, SectionConfig, setting
+from proxy.config.values import VISIBLE_ASCII, Secret, SectionConfig, Tag, setting
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -90,11 +90,29 @@ class BackendConfig(SectionConfig):
 
     kv_cache_tokens: Annotated[int | None, Field(ge=1_000)] = setting(
         None,
-        "Size of this engine's KV cache in tokens, for an engine whose metrics page does not tell it; where it does, "
-        "the page counts.",
+        "Size of this engine's KV cache in tokens, of several engines behind the url together, for an engine whose "
+        "metrics page does not tell it; where it does, the page counts.",
         "An engine without a size is not limited. Too large makes turns lose their prefixes until misses lower the "
         "limit, too small holds agents back.",
         shown="null, read from the engine",
+    )
+    data_parallel: Literal["auto", "ranks", "sum"] = setting(
+        "auto",
+        "Several engines behind this url (vLLM's --data-parallel-size): ranks admits to each by itself and sends every "
+        "turn to one with the header X-data-parallel-rank; sum takes them for one pool, a little smaller than their "
+        "sum, and leaves the choice to the backend; auto is ranks for vLLM and sum for others.",
+        "An engine that ignores the header spreads a session's turns over all its caches; sum does so always.",
+    )
+    weight: Annotated[float, Strict(), Field(gt=0, le=1_000, allow_inf_nan=False)] = setting(
+        1.0,
+        "Share of new sessions that this engine gets beside others as large: 2 is twice as many.",
+        "Sessions stay where they are; a weight changes where the next ones go, and by nothing what fits.",
+    )
+    tags: tuple[Tag, ...] = setting(
+        (),
+        "What models.tags may ask for, e.g. [h200, eu]; letters, digits and . _ : - only.",
+        "A tag that models.tags names keeps other backends from those models.",
+        shown="[], none",
     )
 
     @field_validator("name", mode="before")

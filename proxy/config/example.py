@@ -82,6 +82,8 @@ def _plain(value: Any, field: FieldInfo | None = None) -> Any:
         return {name: _plain(getattr(value, name), one) for name, one in type(value).model_fields.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     return _plain_scalar(value, is_size=field is not None and SIZE_MARK in field.metadata)
 
 

@@ -21,6 +21,7 @@ from proxy.config.values import (
     Secret,
     SectionConfig,
     SizeBytes,
+    Tag,
     setting,
     size_setting,
 )
@@ -75,20 +76,37 @@ class ModelsConfig(SectionConfig):
         "Names that clients ask for, and the served name that each stands for, e.g. claude-haiku-*: qwen3-coder. "
         "* and ? match anything in a name that no backend lists; a name without them always counts, is listed, and "
         "goes before. Of several patterns the first one that matches counts.",
-        "The engine is sent, and its answer says, the served name. * alone answers every misspelt name.",
+        "The engine is sent, and its answer says, the served name. * alone answers every misspelt name. An alias of an "
+        "alias is refused.",
+        shown="{}, none",
+    )
+    tags: dict[ModelPattern, Annotated[tuple[Tag, ...], Field(min_length=1)]] = setting(
+        {},
+        "Served names or patterns of them, and the tags of the backends that their requests may go to, e.g. "
+        "qwen3-*: [h200]. A name goes before patterns, of which the first one that matches counts; all its tags are "
+        "needed. Other models go to any backend that lists them.",
+        "With no such backend up, requests get 503 though others list the model.",
         shown="{}, none",
     )
     unknown: Literal["refuse", "forward"] = setting(
         "refuse",
         "What becomes of a name that no backend lists: refuse answers 404 at once, forward asks an engine.",
         "Engines that load adapters when asked for them, or look at no name, need forward; that waits for room as all "
-        "do. An adapter that was just loaded is refused until health.models_interval_s is over.",
+        "do. Before it refuses a name, the proxy asks the backends for their models anew, once a second at most.",
     )
     clamp_max_tokens: bool = setting(
         False,
         "Lowers a max_tokens that does not fit into the model's context beside the prompt, by an estimate of that one.",
         "Clients that ask for too much then get shorter answers instead of an error that says so.",
     )
+
+    @field_validator("aliases")
+    @classmethod
+    def _are_no_chain(cls, aliases: dict[str, str]) -> dict[str, str]:
+        chained = [f"{asked}: {served}" for asked, served in aliases.items() if served in aliases and served != asked]
+        if chained:
+            raise ValueError(f"an alias of an alias; write the served name: {', '.join(chained)}")
+        return aliases
 
 
 class AuthConfig(SectionConfig):
@@ -385,6 +403,19 @@ class TidegateConfig(SectionConfig):
         if faults:
             raise ValueError("; ".join(faults))
         return backends
+
+    @field_validator("models")
+    @classmethod
+    def _has_backends_with_its_tags(cls, models: ModelsConfig, info: ValidationInfo) -> ModelsConfig:
+        backends: tuple[BackendConfig, ...] = info.data.get("backends", ())
+        lost = [
+            f"{model}: {', '.join(needed)}"
+            for model, needed in models.tags.items()
+            if not any(set(needed) <= set(backend.tags) for backend in backends)
+        ]
+        if lost and backends:
+            raise ValueError(f"no backend has all the tags that tags asks for: {'; '.join(lost)}")
+        return models
 
     def require_backends(self) -> None:
         """Say so when there is nothing to serve from.

@@ -73,6 +73,7 @@ Port = Annotated[int, Strict(), Field(ge=0, le=65_535)]
 Host = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._:%-]+$")]
 ModelPattern = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_printable)]
 ModelName = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain_name)]
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
 Secret = Annotated[SecretStr, AfterValidator(_sendable)]
 SIZE_MARK = "size"
 SizeBytes = Annotated[

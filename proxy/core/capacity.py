@@ -1,6 +1,7 @@
 """How much KV cache an engine has, in blocks, as requests see it. A value; `engines.capacity` makes it from labels."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 
 
@@ -48,3 +49,18 @@ class KvCapacity:
     def max_concurrent(self, context_tokens: int, limit_ratio: float = 1.0) -> int:
         """How many requests with this context fit into a share of the cache."""
         return int(limit_ratio * self.total_blocks / self.blocks_for(context_tokens))
+
+
+def together(capacities: Sequence[KvCapacity | None], share: float = 1.0) -> KvCapacity | None:
+    """Several engines as one, unknown as soon as one of them is.
+
+    Args:
+        capacities: of each.
+        share: how much of their sum counts where there are several.
+    """
+    known = [capacity for capacity in capacities if capacity is not None]
+    if len(known) != len(capacities) or not known:
+        return None
+    if len(known) == 1:
+        return known[0]
+    return replace(known[0], total_blocks=int(share * sum(capacity.total_blocks for capacity in known)))

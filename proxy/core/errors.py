@@ -59,6 +59,10 @@ class RouteMissing(Refusal):
     """No backend that serves the model has the route; another try changes nothing until an engine is replaced."""
 
 
+class ModelUnknown(Refusal):
+    """No backend lists the model; one of them may have it since it was asked last."""
+
+
 class UpstreamError(Exception):
     """One attempt on one backend failed.
 

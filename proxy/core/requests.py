@@ -128,6 +128,7 @@ class FinishedRequest(Struct, gc=False):
         route: route name, or `other`.
         model: a model name that some backend is known to serve, or `other`, or `none`.
         status: HTTP status the client got; 0 when it got none.
+        rank: which of several engines behind the backend it was sent to, or None.
         overhead_s: time the proxy itself added before the request was sent, or None if it never was.
         ttft_s: from arrival to the first generated token, or None.
         retries: why attempts were repeated, e.g. `{"connect": 1}`.
@@ -149,6 +150,7 @@ class FinishedRequest(Struct, gc=False):
     duration_s: float = 0.0
     is_stream: bool = False
     backend: str | None = None
+    rank: int | None = None
     overhead_s: float | None = None
     ttft_s: float | None = None
     gap_counts: tuple[int, ...] = ()

@@ -5,6 +5,7 @@ Between looking at the room and taking it nothing else can run, because nothing 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from heapq import heapify, heappop
 from math import inf
 from operator import attrgetter
@@ -56,11 +57,9 @@ class Gate:
     ) -> None:
         self.settings = settings
         self.lessons = lessons or Lessons()
-        interval_s = settings.report_interval_s
-        self.rooms = {
-            name: room(self.lessons.gaps, self.lessons.odds, interval_s, guards_knee=settings.guards_knee)
-            for name in backends
-        }
+        learned = self.lessons.gaps, self.lessons.odds
+        self._new_room = partial(room, *learned, settings.report_interval_s, guards_knee=settings.guards_knee)
+        self.rooms = {name: self._new_room() for name in backends}
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()
@@ -299,6 +298,11 @@ class Gate:
         self._bookings.end(placement, end, now)
 
     # -- what engines say
+
+    def open_room(self, name: str) -> None:
+        """Another engine can be told apart. Its room stays when it goes, for the turns that ran there."""
+        if name not in self.rooms:
+            self.rooms[name] = self._new_room()
 
     def see_capacity(
         self, backend: str, capacity: KvCapacity | None, batch_tokens: int | None = None, *, now: float = 0.0

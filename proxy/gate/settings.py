@@ -1,6 +1,7 @@
 """What can be chosen about admission. Made by the composition root; read by the gate."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +24,16 @@ class GateSettings:
     guards_knee: bool = False
     max_waiting: int = 512
     max_waiting_bytes: int = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What is configured about the engines behind one backend's address.
+
+    Attributes:
+        data_parallel: `ranks` keeps a room for each of several engines, `sum` one for all, `auto` chooses.
+        kv_cache_tokens: their size together, for engines that do not tell it.
+    """
+
+    data_parallel: Literal["auto", "ranks", "sum"] = "auto"
+    kv_cache_tokens: int | None = None

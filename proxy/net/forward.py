@@ -70,7 +70,7 @@ class HttpForwarder:
         may_move: Callable[[], bool] = bool,
     ) -> AttemptResult:
         """Make one attempt; see `core.ports.Forwarder`."""
-        head = request_head(view, backend)
+        head = request_head(view, backend, exchange.rank)
         receipt = self._receipt(view, backend, exchange)
         pool = self._pools[backend.name]
         connection = await pool.acquire()
@@ -137,14 +137,22 @@ class HttpForwarder:
         return tuple(receipt)
 
 
-def request_head(view: RequestView, backend: Backend) -> bytes:
-    """The head of the request to a backend: ours, and the client's target and headers as they came."""
+def request_head(view: RequestView, backend: Backend, rank: int | None = None) -> bytes:
+    """The head of the request to a backend: ours, and the client's target and headers as they came.
+
+    Args:
+        view: the request.
+        backend: where it goes.
+        rank: which of several engines there takes it; None leaves that to the backend.
+    """
     ours = (
         f"{view.method} {backend.path_prefix}{view.target} HTTP/1.1\r\nHost: {backend.authority}\r\n"
         f"x-request-id: {view.request_id}\r\n"
     )
     if backend.api_key is not None:
         ours += f"Authorization: Bearer {backend.api_key}\r\n"
+    if rank is not None:
+        ours += f"X-data-parallel-rank: {rank}\r\n"
     if view.body or view.method == "POST":
         ours += f"Content-Length: {len(view.body)}\r\n"
     return b"%b%b\r\n" % (ours.encode("utf-8"), header_lines(view.headers))

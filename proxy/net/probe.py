@@ -17,6 +17,8 @@ from proxy.state.health import HealthTable, Probe
 from proxy.state.models import ModelTable
 
 _MODELS_LIMIT_BYTES: Final = 4 * 1024 * 1024
+_LOOK_EVERY_S: Final = 1.0
+"""Names that nobody lists make the backends be asked anew this often at most, and keep a request for as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Prober:
 
     Args:
         on_change: told a backend's name, whether it is up now, and what the probe saw.
+        on_models: told a backend's name when it lists other models than before.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Prober:
         health: HealthTable,
         models: ModelTable,
         on_change: Callable[[str, bool, Probe], None],
+        on_models: Callable[[str], None] | None = None,
         clock: Clock,
     ) -> None:
         self._backends = backends
@@ -51,7 +55,10 @@ class Prober:
         self._health = health
         self._models = models
         self._on_change = on_change
+        self._on_models = on_models
         self._clock = clock
+        self._look: asyncio.Task[None] | None = None
+        self._looked_at = float("-inf")
         self._models_due_at = {backend.name: 0.0 for backend in backends}
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
@@ -71,7 +78,29 @@ class Prober:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._look is not None:
+            self._look.cancel()
         await self._session.close()
+
+    def doubt_models(self, name: str) -> None:
+        """A backend may list other models than before: its next probe asks for them."""
+        self._models_due_at[name] = 0.0
+
+    async def look_for_models(self) -> None:
+        """Ask all backends that are up for their models, unless that was done just now.
+
+        Whoever comes meanwhile waits for the same answers; nobody waits for a backend that hangs.
+        """
+        now = self._clock()
+        if (self._look is None or self._look.done()) and now - self._looked_at >= _LOOK_EVERY_S:
+            self._looked_at = now
+            self._look = asyncio.get_running_loop().create_task(self._look_once(), name="look for models")
+        if self._look is not None and not self._look.done():
+            await asyncio.wait({self._look}, timeout=_LOOK_EVERY_S)
+
+    async def _look_once(self) -> None:
+        up = [backend for backend in self._backends if self._health.is_up(backend.name)]
+        await asyncio.gather(*(self._read_models(backend) for backend in up))
 
     async def _run(self, backend: Backend) -> None:
         while True:
@@ -80,15 +109,18 @@ class Prober:
 
     async def _probe(self, backend: Backend) -> None:
         probe = await self._health_of(backend)
+        now, is_up = self._clock(), self._health.is_up(backend.name)
+        # One that comes up says what it serves first: requests that wait go there at once, and adapters may be gone.
+        if probe is Probe.OK and (not is_up or now >= self._models_due_at[backend.name]):
+            self._models_due_at[backend.name] = now + self._settings.models_interval_s
+            await self._read_models(backend)
         if self._health.on_probe(backend.name, probe):
             self._on_change(backend.name, self._health.is_up(backend.name), probe)
-            self._models_due_at[backend.name] = 0.0
-        now = self._clock()
-        if probe is Probe.OK and now >= self._models_due_at[backend.name]:
-            cards = await self._models_of(backend)
-            if cards is not None:
-                self._models.update(backend.name, cards)
-            self._models_due_at[backend.name] = now + self._settings.models_interval_s
+
+    async def _read_models(self, backend: Backend) -> None:
+        cards = await self._models_of(backend)
+        if cards is not None and self._models.update(backend.name, cards) and self._on_models is not None:
+            self._on_models(backend.name)
 
     async def _health_of(self, backend: Backend) -> Probe:
         try:

@@ -6,6 +6,7 @@ Thin: everything it does is in `running` and `compare`.
 import asyncio
 import signal
 import sys
+from typing import Any
 
 import click
 
@@ -42,6 +43,14 @@ def main() -> None:
 @click.option(
     "--model", "models", multiple=True, default=("tiny",), show_default=True, help="Served model name; may be repeated."
 )
+@click.option("--adapter", "adapters", multiple=True, help="Name of a LoRA adapter; may be repeated.")
+@click.option(
+    "--data-parallel",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Engines behind the one address, each as large as the preset.",
+)
 @click.option(
     "--mtp",
     type=click.IntRange(0, 3),
@@ -49,7 +58,7 @@ def main() -> None:
     help="Tokens drafted per step (multi-token prediction). More speed alone, fewer requests at once. "
     "Default: the preset's.",
 )
-def serve(*, preset: str, host: str, port: int, speed: float, models: tuple[str, ...], mtp: int | None) -> None:
+def serve(*, host: str, port: int, models: tuple[str, ...], **engine: Any) -> None:
     """Serve one simulated engine over HTTP, as vLLM would.
 
     \b
@@ -59,20 +68,21 @@ def serve(*, preset: str, host: str, port: int, speed: float, models: tuple[str,
         -d '{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 20}'
     """  # noqa: D301 - click's mark for a paragraph that must not be wrapped
     try:
-        asyncio.run(_serve(preset=preset, host=host, port=port, speed=speed, models=models, mtp=mtp))
+        asyncio.run(_serve(host=host, port=port, models=models, **engine))
     except OSError as error:
         click.echo(f"cannot listen on {host}:{port}: {error.strerror}", err=True)
         sys.exit(1)
 
 
-async def _serve(*, preset: str, host: str, port: int, speed: float, models: tuple[str, ...], mtp: int | None) -> None:
+async def _serve(*, preset: str, host: str, port: int, models: tuple[str, ...], **engine_options: Any) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    engine = await start_engine(preset, host=host, port=port, speed=speed, model_names=models, mtp=mtp)
+    engine = await start_engine(preset, host=host, port=port, model_names=models, **engine_options)
     async with engine:
-        click.echo(f"{PRESETS[preset].description}\nserving {', '.join(models)} at {engine.url}", err=True)
+        served = ", ".join([*models, *engine.adapters])
+        click.echo(f"{PRESETS[preset].description}\nserving {served} at {engine.url}", err=True)
         await stopping.wait()
 
 

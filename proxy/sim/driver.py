@@ -75,6 +75,11 @@ class Driver:
         self._clock = asyncio.get_running_loop().time
         self._origin = self._clock()
 
+    @property
+    def inflight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._tickets)
+
     def submit(self, request: EngineRequest, *, max_tokens: int, finish_reason: str) -> Ticket:
         """Hand a request to the engine.
 

@@ -30,6 +30,7 @@ from proxy.sim.checks import read_json
 from proxy.sim.driver import Driver, EngineDied, Ticket
 from proxy.sim.faults import Fault
 from proxy.sim.metrics_page import metrics_page
+from proxy.sim.presets import EngineConfig
 from proxy.sim.prompts import Prompt, chained_keys
 from proxy.sim.sequence import EngineRequest
 from proxy.sim.text import count_tokens, token_ids
@@ -48,22 +49,46 @@ class Face:
     """What the routes serve.
 
     Attributes:
+        drivers: one for each engine, by data parallel rank.
         models: served names, the engine's own first.
+        adapters: names of LoRA adapters, which may change while it runs.
         name: shown as the model's root in `/v1/models`.
         unix_now: wall-clock seconds, for `created` fields only.
     """
 
-    driver: Driver
+    drivers: Sequence[Driver]
     models: Sequence[str]
     name: str
     unix_now: Callable[[], float]
     started_at: float
+    adapters: list[str]
+
+    @property
+    def config(self) -> EngineConfig:
+        """What all its engines are like."""
+        return self.drivers[0].engine.config
+
+    def driver_for(self, rank: str | None) -> Driver:
+        """The engine that a request asks for by `X-data-parallel-rank`, else the one with the fewest.
+
+        Raises:
+            Fault: there is no such rank.
+        """
+        try:
+            wanted = int(rank) if rank is not None else None
+        except ValueError:
+            wanted = None  # as vLLM does
+        if wanted is None:
+            return min(self.drivers, key=lambda driver: driver.inflight)
+        if not 0 <= wanted < len(self.drivers):
+            raise Fault(f"data_parallel_rank {wanted} is out of range [0, {len(self.drivers)}).")
+        return self.drivers[wanted]
 
     @property
     def limits(self) -> Limits:
         """What a request may ask for."""
-        config = self.driver.engine.config
-        return Limits(self.models, config.max_model_len, config.image_tokens)
+        config = self.config
+        return Limits((*self.models, *self.adapters), config.max_model_len, config.image_tokens)
 
 
 def build_app(face: Face) -> web.Application:
@@ -101,7 +126,8 @@ class _Routes:
         async def handle(request: web.Request) -> web.StreamResponse:
             ask = await self._read(request, read)
             answer_id = request.headers.get("X-Request-Id") or uuid4().hex[:16]
-            exchange = _Exchange(self._face, ask, wire(), answer_id, f"{answer_id}-{next(self._numbers)}")
+            driver = self._face.driver_for(request.headers.get("X-data-parallel-rank"))
+            exchange = _Exchange(self._face, driver, ask, wire(), answer_id=answer_id, number=next(self._numbers))
             return await exchange.serve(request)
 
         return handle
@@ -119,7 +145,10 @@ class _Routes:
 
     async def models(self, _request: web.Request) -> web.Response:
         """The served models."""
-        return _json({"object": "list", "data": [self._model(name) for name in self._face.models]})
+        face = self._face
+        models = [self._card(name, face.name, None, face.limits.context_tokens) for name in face.models]
+        adapters = [self._card(name, f"/adapters/{name}", face.models[0], None) for name in face.adapters]
+        return _json({"object": "list", "data": models + adapters})
 
     async def health(self, _request: web.Request) -> web.Response:
         """Alive."""
@@ -132,7 +161,8 @@ class _Routes:
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics page."""
         face = self._face
-        page = metrics_page(face.driver.engine, face.driver.stats, face.models[0], face.started_at)
+        engines = [(driver.engine, driver.stats) for driver in face.drivers]
+        page = metrics_page(engines, face.models[0], face.started_at)
         return web.Response(body=page.encode(), headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
 
     async def _read(self, request: web.Request, read: Reader) -> Ask:
@@ -143,7 +173,7 @@ class _Routes:
             # The schema is checked where vLLM's words matter; anything odder is refused in words of our own.
             raise Fault(f"the request cannot be understood: {error}") from error
 
-    def _model(self, name: str) -> dict[str, Any]:
+    def _card(self, name: str, root: str, parent: str | None, context_tokens: int | None) -> dict[str, Any]:
         created = int(self._face.unix_now())
         permission = {
             "id": f"modelperm-{uuid4().hex[:16]}",
@@ -164,9 +194,9 @@ class _Routes:
             "object": "model",
             "created": created,
             "owned_by": "vllm",
-            "root": self._face.name,
-            "parent": None,
-            "max_model_len": self._face.limits.context_tokens,
+            "root": root,
+            "parent": parent,
+            "max_model_len": context_tokens,
             "permission": [permission],
         }
 
@@ -174,8 +204,8 @@ class _Routes:
 class _Exchange:
     """One generating request from the engine's door to the client."""
 
-    def __init__(self, face: Face, ask: Ask, wire: Wire, answer_id: str, request_id: str) -> None:
-        config = face.driver.engine.config
+    def __init__(self, face: Face, driver: Driver, ask: Ask, wire: Wire, *, answer_id: str, number: int) -> None:
+        config = face.config
         answer = plan_answer(
             blake2b(ask.encoded, digest_size=16).digest(),
             ask.max_tokens,
@@ -185,10 +215,11 @@ class _Exchange:
         )
         prompt_tokens = count_tokens(ask.encoded)
         # The keys reach over the answer: what is generated can be found by the next turn.
-        keys = chained_keys(ask.encoded + answer.encoded, config.block_tokens)
-        self._driver = face.driver
+        adapter = ask.model.encode() if ask.model in face.adapters else b""
+        keys = chained_keys(ask.encoded + answer.encoded, config.block_tokens, adapter)
+        self._driver = driver
         self._wire = wire
-        self._request = EngineRequest(request_id, Prompt(prompt_tokens, keys), len(answer.pieces))
+        self._request = EngineRequest(f"{answer_id}-{number}", Prompt(prompt_tokens, keys), len(answer.pieces))
         self._generation = Generation(
             ask=ask,
             answer=answer,

@@ -3,7 +3,8 @@
 Called by the HTTP face. Pure: text from values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from proxy.sim.engine import Engine
 from proxy.sim.histograms import Histogram
@@ -11,12 +12,20 @@ from proxy.sim.presets import EngineConfig
 from proxy.sim.request_stats import RequestStats
 
 
-class _Page:
-    """Lines of one page; every sample gets the engine's labels."""
+@dataclass(slots=True)
+class _Family:
+    """One metric: its two lines of head, and its samples."""
 
-    def __init__(self, model_name: str) -> None:
-        self._labels = {"engine": "0", "model_name": model_name}
-        self.lines: list[str] = []
+    head: tuple[str, str]
+    samples: list[str] = field(default_factory=list)
+
+
+class _Page:
+    """What one engine says; every sample gets its labels."""
+
+    def __init__(self, model_name: str, rank: int) -> None:
+        self._labels = {"engine": str(rank), "model_name": model_name}
+        self.families: list[_Family] = []
 
     def family(self, name: str, kind: str, text: str, samples: Mapping[tuple[str, str] | None, float]) -> None:
         """A gauge or counter; samples by one more label's name and value, or None."""
@@ -35,37 +44,46 @@ class _Page:
     def info(self, name: str, text: str, labels: Mapping[str, str]) -> None:
         """A gauge whose labels are the message."""
         self._head(name, "gauge", text)
-        self._sample(name, {**labels, "engine": "0"}, 1)
+        self._sample(name, {**labels, "engine": self._labels["engine"]}, 1)
 
-    def plain(self, name: str, text: str, value: float) -> None:
-        """A gauge without labels."""
-        self._head(name, "gauge", text, prefix="")
-        self.lines.append(f"{name} {float(value)!r}")
-
-    def _head(self, name: str, kind: str, text: str, prefix: str = "vllm:") -> None:
-        self.lines.append(f"# HELP {prefix}{name} {text}")
-        self.lines.append(f"# TYPE {prefix}{name} {kind}")
+    def _head(self, name: str, kind: str, text: str) -> None:
+        self.families.append(_Family((f"# HELP vllm:{name} {text}", f"# TYPE vllm:{name} {kind}")))
 
     def _sample(self, name: str, labels: Mapping[str, str], value: float) -> None:
         shown = ",".join(f'{key}="{_escaped(labels[key])}"' for key in sorted(labels))
-        self.lines.append(f"vllm:{name}{{{shown}}} {float(value)!r}")
+        self.families[-1].samples.append(f"vllm:{name}{{{shown}}} {float(value)!r}")
 
 
-def metrics_page(engine: Engine, stats: RequestStats, model_name: str, started_at: float) -> str:
-    """The whole page; `started_at` is the engine's start in Unix seconds."""
-    page = _Page(model_name)
-    page.plain("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", started_at)
+def metrics_page(engines: Sequence[tuple[Engine, RequestStats]], model_name: str, started_at: float) -> str:
+    """The whole page; `started_at` is the process's start in Unix seconds, its engines are in the order of rank."""
+    pages = [_page(engine, stats, model_name, rank, len(engines)) for rank, (engine, stats) in enumerate(engines)]
+    lines = [
+        "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.",
+        "# TYPE process_start_time_seconds gauge",
+        f"process_start_time_seconds {float(started_at)!r}",
+    ]
+    for families in zip(*(page.families for page in pages), strict=True):
+        lines += families[0].head
+        for family in families:
+            lines += family.samples
+    return "\n".join(lines) + "\n"
+
+
+def _page(engine: Engine, stats: RequestStats, model_name: str, rank: int, engines: int) -> _Page:
+    page = _Page(model_name, rank)
     _gauges(page, engine)
     _counters(page, engine, stats)
     _histograms(page, stats)
-    page.info("cache_config_info", "Information of the LLMEngine CacheConfig", cache_config_labels(engine.config))
-    return "\n".join(page.lines) + "\n"
+    labels = cache_config_labels(engine.config, engines)
+    page.info("cache_config_info", "Information of the LLMEngine CacheConfig", labels)
+    return page
 
 
-def cache_config_labels(config: EngineConfig) -> dict[str, str]:
+def cache_config_labels(config: EngineConfig, engines: int = 1) -> dict[str, str]:
     """The labels of `cache_config_info` from which a proxy computes capacity.
 
-    On a hybrid model `block_size` is the smallest over the cache's groups and says nothing about attention blocks.
+    On a hybrid model `block_size` is the smallest over the cache's groups and says nothing about attention blocks. Of
+    several engines behind one server `num_gpu_blocks` is the sum, all else is each one's own.
     """
     is_hybrid = config.state_blocks > 0
     return {
@@ -81,7 +99,7 @@ def cache_config_labels(config: EngineConfig) -> dict[str, str]:
         "mamba_block_size": str(config.block_tokens) if is_hybrid else "None",
         "mamba_cache_mode": "align" if is_hybrid else "none",
         "num_cpu_blocks": "None",
-        "num_gpu_blocks": str(config.num_gpu_blocks),
+        "num_gpu_blocks": str(engines * config.num_gpu_blocks),
         "num_gpu_blocks_override": "None",
         "prefix_caching_hash_algo": "sha256",
         "sliding_window": "None",

@@ -25,11 +25,14 @@ class Prompt:
     keys: Sequence[Hashable] = ()
 
 
-def chained_keys(encoded: bytes, block_tokens: int) -> list[bytes]:
-    """One key for each full block of an encoded text (`TOKEN_BYTES` bytes a token), each covering all before it."""
+def chained_keys(encoded: bytes, block_tokens: int, seed: bytes = b"") -> list[bytes]:
+    """One key for each full block of an encoded text (`TOKEN_BYTES` bytes a token), each covering all before it.
+
+    Texts with another seed share no block, however alike they are: an adapter's, beside those of its base model.
+    """
     step = block_tokens * TOKEN_BYTES
     keys: list[bytes] = []
-    previous = b""
+    previous = seed
     for end in range(step, len(encoded) + 1, step):
         previous = blake2b(previous + encoded[end - step : end], digest_size=16).digest()
         keys.append(previous)

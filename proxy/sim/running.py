@@ -23,24 +23,30 @@ class RunningEngine:
 
     Attributes:
         url: where, without a trailing slash.
-        engine: the model behind it, to look at.
+        engines: the models behind it, by rank, to look at; `engine` is the first.
+        adapters: names of its LoRA adapters; what is added or taken away is loaded or unloaded.
         failure: the error that stopped the driver, or None.
     """
 
-    def __init__(self, url: str, driver: Driver, runner: web.AppRunner) -> None:
+    def __init__(self, url: str, drivers: Sequence[Driver], runner: web.AppRunner, adapters: list[str]) -> None:
         self.url = url
-        self.engine = driver.engine
+        self.engines = [driver.engine for driver in drivers]
+        self.engine = self.engines[0]
+        self.adapters = adapters
         self.failure: BaseException | None = None
         self._runner = runner
-        self._playing = asyncio.get_running_loop().create_task(driver.run(), name=f"simulated engine {url}")
-        self._playing.add_done_callback(self._note_failure)
+        loop = asyncio.get_running_loop()
+        self._playing = [loop.create_task(driver.run(), name=f"simulated engine {url}") for driver in drivers]
+        for playing in self._playing:
+            playing.add_done_callback(self._note_failure)
 
     async def stop(self) -> None:
         """Close the server, cut what is in flight and end the driver. Safe to call twice."""
         await self._runner.cleanup()
-        self._playing.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._playing
+        for playing in self._playing:
+            playing.cancel()
+            with suppress(asyncio.CancelledError):
+                await playing
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,7 +58,7 @@ class RunningEngine:
 
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
-            self.failure = task.exception()
+            self.failure = task.exception() or self.failure
 
 
 async def start_engine(
@@ -62,6 +68,8 @@ async def start_engine(
     port: int = 0,
     speed: float = 1.0,
     model_names: Sequence[str],
+    adapters: Sequence[str] = (),
+    data_parallel: int = 1,
     mtp: int | None = None,
     name: str | None = None,
     seed: int = 0,
@@ -74,6 +82,8 @@ async def start_engine(
         port: TCP port.
         speed: virtual seconds per real second.
         model_names: served model names, the engine's own first.
+        adapters: LoRA adapters that are loaded from the start.
+        data_parallel: engines behind the address, each as large as the preset.
         mtp: MTP depth; None keeps the preset's. Must be None with a configuration of one's own.
         name: shown as the model's root in `/v1/models`; None means the preset's name.
         seed: see `Engine`.
@@ -85,8 +95,9 @@ async def start_engine(
     if not model_names:
         raise ValueError("an engine serves at least one model name")
     config = preset_name if isinstance(preset_name, EngineConfig) else preset(preset_name, mtp=mtp)
-    driver = Driver(Engine(config, seed=seed), speed=speed)
-    face = Face(driver, tuple(model_names), name or config.name, _unix_now, _unix_now())
+    drivers = [Driver(Engine(config, seed=seed + rank), speed=speed) for rank in range(data_parallel)]
+    loaded = list(adapters)
+    face = Face(drivers, tuple(model_names), name or config.name, _unix_now, _unix_now(), loaded)
     runner = web.AppRunner(build_app(face), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -96,7 +107,7 @@ async def start_engine(
         raise
     bound_port: int = runner.addresses[0][1]
     shown_host = f"[{host}]" if ":" in host else host
-    return RunningEngine(f"http://{shown_host}:{bound_port}", driver, runner)
+    return RunningEngine(f"http://{shown_host}:{bound_port}", drivers, runner, loaded)
 
 
 def _unix_now() -> float:

@@ -18,10 +18,13 @@ class ModelTable:
         self._cards: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._names: frozenset[str] = frozenset()
 
-    def update(self, backend_name: str, cards: Sequence[Mapping[str, Any]]) -> None:
-        """Replace what a backend serves. Cards without an id are dropped."""
-        self._cards[backend_name] = {card["id"]: card for card in cards[:MAX_MODELS] if _is_usable(card.get("id"))}
+    def update(self, backend_name: str, cards: Sequence[Mapping[str, Any]]) -> bool:
+        """Replace what a backend serves, and say whether that is anything else. Cards without an id are dropped."""
+        before = self._cards.get(backend_name)
+        now = {card["id"]: card for card in cards[:MAX_MODELS] if _is_usable(card.get("id"))}
+        self._cards[backend_name] = now
         self._names = frozenset(name for cards in self._cards.values() for name in cards)
+        return before is None or before.keys() != now.keys()
 
     def is_known(self, backend_name: str) -> bool:
         """Whether a backend has ever listed its models."""
@@ -45,9 +48,11 @@ class ModelTable:
         return model in self._names
 
     def context_tokens(self, model: str) -> int | None:
-        """The smallest context that a backend listed for this model, or None when none says it."""
-        cards = [cards[model] for cards in self._cards.values() if model in cards]
-        limits = [card.get("max_model_len") for card in cards]
+        """The smallest context that a backend listed for this model, or None when none says it.
+
+        vLLM's card of an adapter leaves it out: its base model's context is its own.
+        """
+        limits = [_context_of(cards, model) for cards in self._cards.values() if model in cards]
         return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=None)
 
     def label(self, model: str | None) -> str:
@@ -66,6 +71,12 @@ class ModelTable:
 
     def __repr__(self) -> str:
         return f"<ModelTable { ({name: list(cards) for name, cards in self._cards.items()}) }>"
+
+
+def _context_of(cards: Mapping[str, Mapping[str, Any]], model: str) -> Any:
+    card = cards[model]
+    context, parent = card.get("max_model_len"), card.get("parent")
+    return cards.get(parent, card).get("max_model_len") if context is None and isinstance(parent, str) else context
 
 
 def _is_usable(model: Any) -> bool:

@@ -58,6 +58,8 @@ def _fill(line: dict[str, Any], finished: FinishedRequest) -> None:
     line["response_bytes"] = finished.response_bytes
     if finished.backend is not None:
         line["backend"] = finished.backend
+    if finished.rank is not None:
+        line["rank"] = finished.rank
     if finished.ttft_s is not None:
         line["ttft_s"] = _rounded(finished.ttft_s)
     if finished.overhead_s is not None:

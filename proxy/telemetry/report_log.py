@@ -25,6 +25,7 @@ class ReportLog:
         self._stale: set[str] = set()
         self._capacity: dict[str, KvCapacity | None] = {}
         self._turn_caps: dict[str, int | None] = {}
+        self._ranks: dict[str, int] = {}
 
     def came(
         self,
@@ -34,6 +35,7 @@ class ReportLog:
         now: float,
         *,
         turn_cap: int | None = None,
+        ranks: int = 1,
     ) -> None:
         """A good report.
 
@@ -43,6 +45,7 @@ class ReportLog:
             change: what has become of its engine.
             now: monotonic seconds when it was asked for.
             turn_cap: how many turns may run there, where the knee guard says so.
+            ranks: engines that requests are sent to one by one.
         """
         self._failed_since.pop(backend, None)
         if backend in self._stale:
@@ -51,6 +54,9 @@ class ReportLog:
         self._came_at[backend] = now
         if change is not None:
             self._log.event(f"backend.{change.value}", level="warning", backend=backend)
+        if ranks != self._ranks.get(backend, 1):
+            self._ranks[backend] = ranks
+            self._log.event("backend.ranks", backend=backend, ranks=ranks)
         self._tell_capacity(backend, capacity, None)
         if turn_cap != self._turn_caps.get(backend):
             self._turn_caps[backend] = turn_cap

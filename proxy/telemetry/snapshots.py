@@ -45,16 +45,46 @@ def snapshot_of(
 def _backend(
     backend: Backend, fleet: Fleet, gate: Gate | None, reports: Sequence[EngineReport], now: float
 ) -> BackendSnapshot:
-    room = gate.rooms[backend.name] if gate is not None else None
-    age_s = now - room.report_at if room is not None and room.report_at is not None else None
+    # Ranks show as one backend: names are a closed set, and what is held adds up.
+    rooms = [gate.rooms[name] for name in fleet.ranks.rooms_of(backend.name)] if gate is not None else []
+    report_at = rooms[0].report_at if rooms else None
+    age_s = now - report_at if report_at is not None else None
     return BackendSnapshot(
         name=backend.name,
         is_up=fleet.health.is_up(backend.name),
         inflight_requests=fleet.ledger.inflight(backend.name),
         report_age_s=age_s,
-        ghost_misses=room.ghost_misses if room is not None else None,
-        kv=_kv(room, now) if room is not None else None,
+        ghost_misses=_ghost_misses(backend, fleet, gate) if gate is not None else None,
+        kv=_whole([_kv(room, now) for room in rooms]),
         engine=_engine(reports) if reports and age_s is not None and age_s <= _SHOWN_S else None,
+    )
+
+
+def _ghost_misses(backend: Backend, fleet: Fleet, gate: Gate) -> int:
+    """Those of ranks that are gone too, or a counter would go back."""
+    return sum(gate.rooms[name].ghost_misses for name in fleet.ranks.all_rooms_of(backend.name))
+
+
+def _whole(parts: Sequence[KvSnapshot | None]) -> KvSnapshot | None:
+    """What is held of all ranks together; unknown as soon as one is."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2 or len(known) < len(parts):
+        return known[0] if known and len(known) == len(parts) else None
+    capacity = sum(part.capacity_tokens for part in known)
+    return KvSnapshot(
+        capacity_tokens=capacity,
+        running_tokens=sum(part.running_tokens for part in known),
+        head_tokens=sum(part.head_tokens for part in known),
+        idle_tokens=sum(part.idle_tokens for part in known),
+        foreign_tokens=sum(part.foreign_tokens for part in known),
+        growth_tokens=sum(part.growth_tokens for part in known),
+        headroom_tokens=sum(part.headroom_tokens for part in known),
+        prefill_tokens=sum(part.prefill_tokens for part in known),
+        admission_ratio=sum(part.admission_ratio * part.capacity_tokens for part in known) / capacity,
+        running_turns=sum(part.running_turns for part in known),
+        idle_sessions=sum(part.idle_sessions for part in known),
+        external_ratio=_mean([part.external_ratio for part in known]),
+        turn_cap=_total([part.turn_cap for part in known]),
     )
 
 

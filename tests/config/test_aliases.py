@@ -42,3 +42,15 @@ def test_what_is_no_name_is_refused(write, value):
         aliases(f"models:\n  aliases: {value}\n", write=write)
 
     assert "models.aliases" in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["{a: b, b: c}", "{'claude-*': b, b: c}", "{a: b, b: a}"])
+def test_l44_an_alias_of_an_alias_is_refused(write, value):
+    """Names are resolved once, so a chain would end in a name that nobody serves."""
+    with pytest.raises(ConfigError, match=r"models\.aliases.*an alias of an alias; write the served name: .*: b"):
+        aliases(f"models:\n  aliases: {value}\n", write=write)
+
+
+def test_a_name_may_stand_for_itself(write):
+    """So that a pattern behind it never counts for it."""
+    assert aliases("models:\n  aliases: {a: a, a*: b}\n", write=write) == {"a": "a", "a*": "b"}

@@ -26,8 +26,8 @@ def programs(tmp_path_factory):
         yield programs
 
 
-def started(programs, name):
-    """Start the demo, wait until it is ready, and return its process."""
+def started(programs, name, **settings):
+    """Start the demo with these variables, wait until it is ready, and return its process."""
     log = programs.log(name)
     return programs.start(
         name,
@@ -36,7 +36,7 @@ def started(programs, name):
             (address := ADDRESS.search(log.read_text())) is not None and is_answering(address[0], "/readyz")
         ),
         within_s=20,
-        environment={"PYTHONUNBUFFERED": "1"},
+        environment={"PYTHONUNBUFFERED": "1", **settings},
     )
 
 
@@ -115,6 +115,22 @@ def test_error_in_the_anthropic_sdk(url):
     client = anthropic.Anthropic(base_url=url, api_key="any", max_retries=0)
     with client, pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="no-such-model", messages=said(), max_tokens=2)
+
+
+@pytest.mark.filterwarnings("ignore:The model .* is deprecated:DeprecationWarning")
+def test_l44_the_anthropic_sdk_asks_for_claude_codes_small_model(programs):
+    """With one line of configuration every name of that family is the served model; whole answers and streams."""
+    started(programs, "aliased", TIDEGATE_MODELS__ALIASES=json.dumps({"claude-haiku-*": MODEL}))
+    url = found(f"({ADDRESS.pattern})", programs.log("aliased").read_text())
+    asked: dict[str, Any] = {"model": "claude-haiku-4-5-20251001", "messages": said(), "max_tokens": 12}
+    with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=30) as client:
+        whole = client.messages.create(**asked)
+        with client.messages.stream(**asked) as stream:
+            text = "".join(stream.text_stream)
+        with pytest.raises(anthropic.NotFoundError, match="claude-opus-9"):
+            client.messages.create(model="claude-opus-9", messages=said(), max_tokens=2)
+    assert whole.model == MODEL
+    assert "".join(block.text for block in whole.content if block.type == "text") == text != ""
 
 
 def test_both_engines_work(url):

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.core.capacity import KvCapacity
+from proxy.core.capacity import KvCapacity, together
 
 PLAIN = KvCapacity(total_blocks=100, block_tokens=16)
 HYBRID = KvCapacity(total_blocks=158, block_tokens=808, beta_blocks=3.0)
@@ -35,3 +35,14 @@ def test_a_share_of_the_cache_takes_a_share_of_the_requests():
 def test_all_blocks_in_tokens():
     """What a person is told."""
     assert PLAIN.total_tokens == 1_600
+
+
+def test_several_engines_together():
+    """Their sum or a share of it; unknown as soon as one is; one alone is itself."""
+    small, large = KvCapacity(total_blocks=100, block_tokens=16), KvCapacity(total_blocks=300, block_tokens=16)
+
+    assert together([small]) is small
+    assert together([small], 0.5) is small
+    assert together([small, large]) == KvCapacity(total_blocks=400, block_tokens=16)
+    assert together([small, large], 0.5) == KvCapacity(total_blocks=200, block_tokens=16)
+    assert together([small, None]) is together([]) is None

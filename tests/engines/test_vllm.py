@@ -68,6 +68,17 @@ def test_engines_of_one_page_are_kept_apart():
     assert 1_766_000_000 == first.process_start_time_s == second.process_start_time_s
 
 
+def test_two_real_engines_behind_one_address():
+    """Several API servers share one page, which then has no start time; sizes are each engine's own but for blocks."""
+    reports = parse(page("vllm-0.32-dp2"))
+
+    assert ["0", "1"] == [report.rank for report in reports]
+    assert {200} == {report.capacity.num_gpu_blocks for report in reports}
+    assert {25_600} == {report.capacity.size_tokens for report in reports}
+    assert all(report.counters.prefix_hits_tokens for report in reports)
+    assert {None} == {report.process_start_time_s for report in reports}
+
+
 def test_blocks_are_not_divided_where_the_capacity_says_that_they_are_one_engines_own():
     """A frontend that does not add its engines up."""
     labels = {"num_gpu_blocks": "1000", "effective_attention_block_size": "16", "kv_cache_size_tokens": "16000"}

@@ -6,6 +6,7 @@ from proxy.core.reports import CapacityFacts, EngineCounters, EngineKind, Engine
 from proxy.engines import parse_page
 from proxy.gate import Gate, GateSettings
 from proxy.gate.reporting import EngineWatch
+from proxy.gate.settings import EngineSettings
 from tests.engines.pages import page
 from tests.gate.stage import Stage
 
@@ -167,24 +168,23 @@ def test_another_size_empties_the_ledger_of_residents():
     assert stage.ledger().pinned_blocks == 0
 
 
-def test_ranks_behind_one_address_are_one_pool_a_little_smaller_than_their_sum():
-    """A request is held by one of them and not by all."""
-    room, watch = watched()
-    watch.take("a", [report_of(rank="0", usage=0.2), report_of(rank="1", usage=0.4)], 1.0)
-
-    assert room.capacity is not None
-    assert 150 < room.capacity.total_blocks < 200
-
-
-def test_a_rank_of_unknown_size_leaves_the_pool_unknown():
+def test_engines_without_ranks_to_ask_for_are_one_pool_of_known_size_or_of_none():
     """Half of a pool is not a pool."""
-    room, watch = watched()
+    gate = Gate(("a",), GateSettings())
+    watch = EngineWatch(gate, settings={"a": EngineSettings("sum")})
     watch.take("a", [report_of(rank="0"), report_of(rank="1", capacity=CapacityFacts())], 1.0)
+    assert gate.rooms["a"].capacity is None
 
-    assert room.capacity is None
+    watch.take("a", [report_of(rank="0", usage=0.2), report_of(rank="1", usage=0.4)], 2.0)
+    capacity = gate.rooms["a"].capacity
+    assert capacity is not None
+    assert 150 < capacity.total_blocks < 200
+    assert gate.rooms["a"].ledger.foreign_blocks == pytest.approx(0.3 * capacity.total_blocks)
 
 
-@pytest.mark.parametrize("name", ["vllm-0.32-busy", "vllm-0.11", "vllm-0.13-dp2-mtp", "vllm-0.24-hybrid"])
+@pytest.mark.parametrize(
+    "name", ["vllm-0.32-busy", "vllm-0.11", "vllm-0.13-dp2-mtp", "vllm-0.24-hybrid", "vllm-0.32-dp2"]
+)
 def test_real_pages_amount_to_a_size(name):
     """What real engines wrote: capacity known, usage read, nothing cut."""
     room, watch = watched()

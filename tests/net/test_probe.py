@@ -264,3 +264,60 @@ async def test_a_backend_whose_name_does_not_resolve_is_down(rig):
     async with rig(answering(json_answer(b"{}")), urls=["http://does-not-exist.invalid:8000"]) as gate:
         assert not gate.proxy.fleet.health.is_up("b1")
         assert (await gate.raw(chat())).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_backend_that_comes_up_has_said_what_it_serves():
+    """Whoever waits goes there at once, and its adapters may be others than before."""
+    async with watching() as (watch, engine):
+        await watch.prober.probe_once()
+        watch.health.on_probe("b0", Probe.DOWN)
+        engine.models = json_answer(b'{"data":[{"id":"new"}]}')
+        seen = []
+        watch.prober._on_change = lambda name, is_up, _probe: seen.append((is_up, watch.models.of(name)))
+        await watch.prober.probe_once()
+
+        assert [(True, ["new"])] == seen
+
+
+async def test_a_doubted_list_is_asked_for_with_the_next_probe():
+    """An engine that answered 404, or restarted, may not have an adapter any more."""
+    async with watching(models_interval_s=30.0) as (watch, engine):
+        told: list[str] = []
+        watch.prober._on_models = told.append
+        await watch.prober.probe_once()
+        watch.prober.doubt_models("b0")
+        await watch.prober.probe_once()
+        await watch.prober.probe_once()
+
+        assert 2 == engine.count("/v1/models")
+        assert ["b0"] == told  # the second list was the same
+
+
+async def test_looking_for_a_model_asks_all_that_are_up_once_a_second():
+    """However many ask for names that nobody has."""
+    async with watching(2, models_interval_s=30.0) as (watch, engine, other):
+        await watch.prober.probe_once()
+        watch.health.on_probe("b1", Probe.DOWN)
+        engine.models = json_answer(b'{"data":[{"id":"m"},{"id":"adapter"}]}')
+        await asyncio.gather(*(watch.prober.look_for_models() for _ in range(20)))
+        assert watch.models.serves("b0", "adapter")
+
+        await watch.prober.look_for_models()
+        assert (2, 1) == (engine.count("/v1/models"), other.count("/v1/models"))
+
+        watch.clock.advance(1.0)
+        await watch.prober.look_for_models()
+        assert (3, 1) == (engine.count("/v1/models"), other.count("/v1/models"))
+
+
+async def test_nobody_waits_long_for_a_backend_that_hangs(monkeypatch):
+    """A name that one of the others has is found all the same."""
+    monkeypatch.setattr("proxy.net.probe._LOOK_EVERY_S", 0.05)
+    async with watching(2, models_interval_s=30.0) as (watch, engine, other):
+        await watch.prober.probe_once()
+        engine.models = json_answer(b'{"data":[{"id":"adapter"}]}')
+        other.hangs.clear()
+        async with asyncio.timeout(1.0):
+            await watch.prober.look_for_models()
+
+        assert watch.models.serves("b0", "adapter")

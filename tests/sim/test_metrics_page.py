@@ -12,7 +12,7 @@ from tests.sim.engines import engine, request, run
 
 def samples(subject, stats=None, model="tiny"):
     """Every sample's value by name and by its labels beside the engine's."""
-    page = metrics_page(subject, stats or RequestStats(), model, 123.5)
+    page = metrics_page([(subject, stats or RequestStats())], model, 123.5)
     found = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

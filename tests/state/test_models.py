@@ -55,3 +55,23 @@ def test_l35_the_smallest_context_counts():
     models.update("b", [{"id": "m", "max_model_len": 100}])
 
     assert [models.context_tokens(name) for name in ("m", "silent", "odd", "x")] == [100, None, None, None]
+
+
+def test_an_adapters_context_is_its_base_models():
+    """VLLM's card of an adapter has none of its own."""
+    models = ModelTable()
+    adapter = {"id": "lora", "root": "/lora", "parent": "m", "max_model_len": None}
+    models.update("a", [{"id": "m", "max_model_len": 9_000}, adapter])
+    models.update("b", [{"id": "m", "max_model_len": 7_000}, {"id": "lora", "parent": "gone"}])
+
+    assert [models.context_tokens(name) for name in ("m", "lora", "x")] == [7_000, 9_000, None]
+
+
+def test_only_other_names_are_a_change():
+    """Cards have the time of their making in them."""
+    models = ModelTable()
+
+    assert models.update("a", [{"id": "m", "created": 1}])
+    assert not models.update("a", [{"id": "m", "created": 2}])
+    assert models.update("a", [{"id": "m", "created": 2}, {"id": "lora"}])
+    assert models.update("a", [{"id": "m", "created": 2}])

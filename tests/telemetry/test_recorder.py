@@ -105,3 +105,11 @@ def test_hostile_values_cannot_break_the_line():
 
     assert line["request_id"].isprintable()
     assert len(json.dumps(line)) < 5000
+
+
+def test_a_rank_is_told_where_there_are_several():
+    """The first one too."""
+    (ranked,), (plain,) = written_by(finished(rank=0)), written_by(finished())
+
+    assert ranked["rank"] == 0
+    assert "rank" not in plain

@@ -30,6 +30,19 @@ def told_of(*scrapes, known=None):
     return [{name: value for name, value in line.items() if name != "timestamp"} for line in lines]
 
 
+def test_the_number_of_ranks_is_told_when_it_changes():
+    """One engine is nothing to tell of."""
+    stream = io.StringIO()
+    log = configure("json", "debug", stream)
+    reports = ReportLog(log, stale_after_s=3.0)
+    for now, ranks in enumerate((1, 4, 4, 1)):
+        reports.came("a", SMALL, None, float(now), ranks=ranks)
+    assert log.close()
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["ranks"] for line in lines if line["event"] == "backend.ranks"] == [4, 1]
+
+
 def events_of(*scrapes):
     """The names of the events alone."""
     return [line["event"] for line in told_of(*scrapes)]

@@ -152,3 +152,36 @@ def test_without_a_gate_only_the_backends_are_known(fleet):
 
     assert (snapshot.admission_mode, snapshot.waiting, snapshot.known_sessions) == ("off", (), None)
     assert [(one.name, one.is_up, one.ghost_misses, one.kv) for one in snapshot.backends] == [("a", True, None, None)]
+
+
+def test_ranks_are_summed_under_their_backends_name(fleet, gate):
+    """What each holds adds up, and a limit is a share of the whole; misses of a rank that is gone stay counted."""
+    fleet.ranks.see("a", 2)
+    gate.open_room("a#1")
+    gate.see_capacity("a#1", KvCapacity(total_blocks=500, block_tokens=100))
+    gate.see_report("a#1", 10.0, usage_ratio=0.2, preemptions=0, is_short_of_memory=False)
+    started(gate, "one", 10_000, 10.0)
+    gate.rooms["a"].ghost_misses, gate.rooms["a#1"].ghost_misses = 2, 3
+    (backend,) = seen(fleet, gate, 10.0).backends
+    (first, second) = (gate.rooms[name] for name in ("a", "a#1"))
+
+    assert backend.kv is not None
+    assert (backend.name, backend.kv.capacity_tokens, backend.kv.foreign_tokens) == ("a", 150_000, 10_000)
+    assert backend.kv.running_turns == 1
+    limits = first.limit_blocks(10.0) + second.limit_blocks(10.0)
+    assert backend.kv.admission_ratio == pytest.approx(limits / 1_500)
+    assert backend.ghost_misses == 5
+
+    fleet.ranks.see("a", 1)
+    (backend,) = seen(fleet, gate, 10.0).backends
+    assert backend.ghost_misses == 5
+    assert backend.kv is not None
+    assert backend.kv.capacity_tokens == 100_000
+
+
+def test_a_rank_of_unknown_size_leaves_the_whole_unknown(fleet, gate):
+    """Half a cache is no cache's size."""
+    fleet.ranks.see("a", 2)
+    gate.open_room("a#1")
+
+    assert seen(fleet, gate, 10.0).backends[0].kv is None
