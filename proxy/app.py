@@ -325,6 +325,7 @@ def _waiting_room(
             target_wait_s=config.admission.target_wait_s,
             report_interval_s=_SCRAPING.interval_s,
             guards_knee=config.admission.knee_guard,
+            holds_herd=config.routing.hold_herd,
             max_waiting=config.queue.max_waiting,
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
@@ -375,7 +376,14 @@ def _scraper(
             fleet.route_gaps.forget(name)
         waiting_room.pump((name,))
         room = waiting_room.gate.rooms[name]
-        report_log.came(name, room.capacity, change, asked_at, turn_cap=room.knee.cap)
+        report_log.came(
+            name,
+            room.capacity,
+            change,
+            asked_at,
+            turn_cap=room.knee.cap,
+            is_prefix_cache_inert=room.prefixes.is_inert,
+        )
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
         waiting_room.pump((name,))  # what is known of the engine has become older, and nothing else may happen

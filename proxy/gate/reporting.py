@@ -67,6 +67,7 @@ class EngineWatch:
         room = self._gate.rooms[backend]
         for delta in deltas:
             room.external.on_report(delta.fetched_tokens, delta.computed_tokens)
+            room.prefixes.on_report(delta.prefix_queries_tokens, delta.prefix_hits_tokens)
         room.knee.see_speed(
             asked_at,
             running=_total([report.running for report in reports]),

@@ -25,6 +25,7 @@ class ReportLog:
         self._stale: set[str] = set()
         self._capacity: dict[str, KvCapacity | None] = {}
         self._turn_caps: dict[str, int | None] = {}
+        self._inert: set[str] = set()
 
     def came(
         self,
@@ -34,6 +35,7 @@ class ReportLog:
         now: float,
         *,
         turn_cap: int | None = None,
+        is_prefix_cache_inert: bool = False,
     ) -> None:
         """A good report.
 
@@ -43,6 +45,7 @@ class ReportLog:
             change: what has become of its engine.
             now: monotonic seconds when it was asked for.
             turn_cap: how many turns may run there, where the knee guard says so.
+            is_prefix_cache_inert: no prefix that should lie there is found.
         """
         self._failed_since.pop(backend, None)
         if backend in self._stale:
@@ -52,6 +55,13 @@ class ReportLog:
         if change is not None:
             self._log.event(f"backend.{change.value}", level="warning", backend=backend)
         self._tell_capacity(backend, capacity, None)
+        if is_prefix_cache_inert != (backend in self._inert):
+            if is_prefix_cache_inert:
+                self._inert.add(backend)
+                self._log.event("backend.prefix_cache_inert", level="warning", backend=backend)
+            else:
+                self._inert.discard(backend)
+                self._log.event("backend.prefix_cache_works", backend=backend)
         if turn_cap != self._turn_caps.get(backend):
             self._turn_caps[backend] = turn_cap
             if turn_cap is None:

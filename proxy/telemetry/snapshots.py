@@ -80,6 +80,7 @@ def _kv(room: EngineRoom, now: float) -> KvSnapshot | None:
         running_turns=running_turns,
         idle_sessions=ledger.resident_sessions - running_turns,
         external_ratio=room.external.ratio,
+        is_prefix_cache_inert=room.prefixes.is_inert,
         turn_cap=room.knee.cap,
     )
 
