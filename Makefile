@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-claude-waits test-clients
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-claude-waits test-clients test-prometheus
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test-claude: setup ## the real Claude Code through the proxy in front of a real 
 
 test-clients: setup ## real clients (agents on the command line, TypeScript SDKs) on a scripted engine (installs 1.2 GB once); ONLY=words
 	@ONLY="$(ONLY)" tests/real/test-clients.sh
+
+test-prometheus: setup ## a real Prometheus scrapes the demo and is asked what docs/metrics.md says to ask (apt install prometheus)
+	@tests/real/test-prometheus.sh
 
 lock: setup ## resolve the dependencies anew into the two lock files
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from proxy.core.backends import Backend, Candidate
+from proxy.core.backends import Backend
 from proxy.core.errors import OVERLOAD_STATUSES, Refusal, Retry, UpstreamError
 from proxy.core.exchange import Exchange
 from proxy.core.outcomes import Outcome
@@ -17,7 +17,7 @@ from proxy.core.requests import AttemptResult, RequestView
 from proxy.core.turns import Turn, TurnEnd
 from proxy.dialects import missing_routes, unknown_models
 from proxy.gate import Placement
-from proxy.policy.candidates import Chance, fewest_inflight, prefer_serving_model
+from proxy.policy.candidates import Chance, fewest_inflight
 from proxy.state.health import HealthTable
 from proxy.state.ledger import Ledger, Reservation
 from proxy.state.models import ModelTable
@@ -29,6 +29,7 @@ _RETRY_AFTER_DOWN_S = 2
 """One probe interval: a backend that is back is found by then."""
 _CONNECT, _OVERLOADED, _WITHOUT_ROUTE = "connect", "overloaded", "no_route"
 """Why another backend is tried; labels of a metric."""
+_COMPLETED = Outcome.COMPLETED
 _STATUS_OF_FAILURE = {Outcome.UPSTREAM_ERROR_CONNECT: 503, Outcome.UPSTREAM_ERROR_TIMEOUT: 504}
 """Whatever else goes wrong before a byte has reached the client is a 502."""
 
@@ -126,7 +127,7 @@ class Dispatcher(Generic[ClientT_contra]):
                 if self._waiting_room is not None and view.turn is not None:
                     result, backend = await self._attempt_admitted(view, view.turn, tried, client, exchange)
                 else:
-                    reservation = self._place(self._open_candidates(view, tried))
+                    reservation = self._place(self._candidates(view, tried))
                     result, backend = await self._attempt(reservation, view, tried, client, exchange)
             except _FailedAttempt as failed:
                 tried.append(failed.backend)
@@ -149,7 +150,7 @@ class Dispatcher(Generic[ClientT_contra]):
         assert room is not None
 
         def names() -> Sequence[str]:
-            return [candidate.backend.name for candidate in self._open_candidates(view, tried)]
+            return [backend.name for backend in self._candidates(view, tried)]
 
         placement = await room.admit(view, turn, names, exchange)
         end, was_not_served = TurnEnd(), False
@@ -215,49 +216,57 @@ class Dispatcher(Generic[ClientT_contra]):
         if self._holder(view) == tried[-1].name:
             return False  # nobody else has the response that it goes on from
         lacks = self._fleet.route_gaps.lacks
-        return any(
-            candidate.serves_model and not lacks(candidate.backend.name, view.route.name)
-            for candidate in self._candidates(view, tried)
-        )
+        serving = self._serving(view.model, self._up(view, tried))
+        return any(not lacks(backend.name, view.route.name) for backend in serving)
 
     def _note_if_full(self, view: RequestView, backend: Backend, *, is_full: bool) -> None:
         """The gate's books were wrong if a backend has no room for what the gate has let through."""
         if is_full and self._waiting_room is not None and view.turn is not None:
             self._waiting_room.gate.see_overload(backend.name, self._clock())
 
-    def _open_candidates(self, view: RequestView, tried: Sequence[Backend]) -> Sequence[Candidate]:
+    def _candidates(self, view: RequestView, tried: Sequence[Backend]) -> Sequence[Backend]:
         """Backends that may take this request.
+
+        All that are up when none of them lists the model, so that an engine's own 404 reaches the client.
 
         Raises:
             Refusal: 503 when none is up; 404 when none lists the model, where that is decided here.
             RouteMissing: none of those that serve the model has the route.
         """
-        candidates = self._candidates(view, tried)
+        up = self._up(view, tried)
         if self._fleet.route_gaps.missing:
-            candidates = self._with_route(view, candidates)
-        if not candidates:
+            up = self._with_route(view, up)
+        if not up:
             message = "No backend is available for this request right now."
             raise Refusal(Outcome.REFUSED_NO_BACKEND, 503, message, retry_after_s=_RETRY_AFTER_DOWN_S)
-        preferred = prefer_serving_model(candidates)
-        if not preferred[0].serves_model:
+        serving = self._serving(view.model, up)
+        if not serving:
             self._check_model(view)
-        return preferred
+        return serving or up
 
-    def _with_route(self, view: RequestView, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _up(self, view: RequestView, tried: Sequence[Backend]) -> list[Backend]:
+        """Those that may take work, but for those that were tried; only the holder of what a request refers to."""
+        is_up = self._fleet.health.is_up
+        up = [backend for backend in self._fleet.backends if is_up(backend.name) and backend not in tried]
+        holder = self._holder(view) if view.response_id else None
+        return up if holder is None else [backend for backend in up if backend.name == holder] or up
+
+    def _serving(self, model: str | None, backends: Sequence[Backend]) -> Sequence[Backend]:
+        """Those of the backends that list a model, or whose list is not known yet."""
+        may_serve = self._fleet.models.may_serve
+        return backends if model is None else [backend for backend in backends if may_serve(backend.name, model)]
+
+    def _with_route(self, view: RequestView, up: Sequence[Backend]) -> list[Backend]:
         """Leave out backends that are known not to have the route.
 
         Raises:
             RouteMissing: none of those that serve the model has it, up or not.
         """
-        fleet, route, model = self._fleet, view.route, view.model
-        serving = [
-            backend
-            for backend in fleet.backends
-            if model is None or not fleet.models.is_known(backend.name) or fleet.models.serves(backend.name, model)
-        ] or fleet.backends
-        if all(fleet.route_gaps.lacks(backend.name, route.name) for backend in serving):
+        lacks, route = self._fleet.route_gaps.lacks, view.route
+        serving = self._serving(view.model, self._fleet.backends) or self._fleet.backends
+        if all(lacks(backend.name, route.name) for backend in serving):
             raise missing_routes.refusal(route, view.target)
-        return [one for one in candidates if not fleet.route_gaps.lacks(one.backend.name, route.name)]
+        return [backend for backend in up if not lacks(backend.name, route.name)]
 
     def _check_model(self, view: RequestView) -> None:
         """No backend that may be asked lists the model: say why, where its own 404 would say the wrong thing.
@@ -274,26 +283,10 @@ class Dispatcher(Generic[ClientT_contra]):
         if self._refuses_unknown_models and all(models.is_known(backend.name) for backend in self._fleet.backends):
             raise unknown_models.refusal(view.model, [card["id"] for card in models.merged()])
 
-    def _place(self, candidates: Sequence[Candidate]) -> Reservation:
+    def _place(self, candidates: Sequence[Backend]) -> Reservation:
         """Choose a backend for a request that needs no admission, and reserve a place on it, in one step."""
-        return self._fleet.ledger.reserve(fewest_inflight(candidates, self._chance).backend)
-
-    def _candidates(self, view: RequestView, tried: Sequence[Backend]) -> list[Candidate]:
-        fleet = self._fleet
-        holder = self._holder(view)
-        up = [backend for backend in fleet.backends if backend not in tried and fleet.health.is_up(backend.name)]
-        if holder is not None:
-            up = [backend for backend in up if backend.name == holder] or up
-        return [
-            Candidate(
-                backend=backend,
-                inflight_requests=fleet.ledger.inflight(backend.name),
-                serves_model=view.model is None
-                or not fleet.models.is_known(backend.name)
-                or fleet.models.serves(backend.name, view.model),
-            )
-            for backend in up
-        ]
+        ledger = self._fleet.ledger
+        return ledger.reserve(fewest_inflight(candidates, ledger.inflight, self._chance))
 
     def _holder(self, view: RequestView) -> str | None:
         """The backend that has the stored response which a request refers to."""
@@ -331,7 +324,7 @@ class Dispatcher(Generic[ClientT_contra]):
 
 def _turn_end(result: AttemptResult) -> TurnEnd:
     usage = result.usage
-    is_complete = result.outcome is Outcome.COMPLETED
+    is_complete = result.outcome is _COMPLETED
     return TurnEnd(
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,

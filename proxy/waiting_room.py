@@ -96,7 +96,7 @@ class WaitingRoom:
         Args:
             view: the request.
             turn: what admission needs to know of it.
-            candidates: says which backends may take it, by name; asked anew when one goes up or down. Raises the
+            candidates: says which backends may take it now, by name; asked anew when one goes up or down. Raises the
                 refusal when there is none.
             exchange: the running record.
 
@@ -106,13 +106,12 @@ class WaitingRoom:
         """
         names = candidates()
         now = self._clock()
-        up = [name for name in names if self._is_up(name)]
         # A resident or a lone newcomer starts here, without a future and without a task switch.
         waiting, placement, was_tried = self.gate.admit(
             turn,
             names,
             now,
-            open_names=up,
+            open_names=names,
             model=exchange.model,
             body_bytes=len(view.body),
             patience_s=turn.patience_s,
@@ -125,7 +124,7 @@ class WaitingRoom:
         seat: _Seat | None = None
         try:
             if not was_tried:
-                placement = self._wake(self.gate.pump(now, up, arrival=waiting), up, now, arrival=waiting)
+                placement = self._wake(self.gate.pump(now, names, arrival=waiting), names, now, arrival=waiting)
             self._arm(now)
             if placement is None:
                 seat = self._seats[waiting.id] = _Seat(waiting, candidates, asyncio.get_running_loop().create_future())
@@ -164,6 +163,7 @@ class WaitingRoom:
             # A second attempt waits again; both waits count.
             exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
         exchange.admission = placement.admission
+        exchange.prefix = placement.prefix
         exchange.expected_tokens = placement.expected_tokens
         exchange.estimated_tokens = waiting.prompt_tokens
         exchange.would_wait = placement.would_wait

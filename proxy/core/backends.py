@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from msgspec import Struct
-
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -24,16 +22,3 @@ class Backend:
     is_tls: bool = False
     path_prefix: str = ""
     api_key: str | None = field(default=None, repr=False)
-
-
-class Candidate(Struct, frozen=True, gc=False):
-    """A backend as one request sees it at the moment of placing.
-
-    Attributes:
-        inflight_requests: requests that we have there now.
-        serves_model: whether it listed the asked model; True when no model was asked or its list is unknown.
-    """
-
-    backend: Backend
-    inflight_requests: int
-    serves_model: bool = True

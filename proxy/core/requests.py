@@ -4,10 +4,8 @@ Immutable values only (msgspec's structs where one is made for every request: a 
 Times are monotonic seconds unless the name says otherwise.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -123,8 +121,8 @@ class AttemptResult(Struct, frozen=True, gc=False):
     note: str | None = None
 
 
-class FinishedRequest(Struct, frozen=True, gc=False):
-    """The one record of a request, written once, from which metrics and the log line are made.
+class FinishedRequest(Struct, gc=False):
+    """The one record of a request, from which metrics and the log line are made once it has ended.
 
     Attributes:
         route: route name, or `other`.
@@ -134,6 +132,7 @@ class FinishedRequest(Struct, frozen=True, gc=False):
         ttft_s: from arrival to the first generated token, or None.
         retries: why attempts were repeated, e.g. `{"connect": 1}`.
         admission: how it was let in: `resident`, `new`, `returning`, `control`, `unlimited`; None when it was not.
+        prefix: what of its prompt was believed cached there: `warm`, `shared`, `moved`, `cold` or `unknown`.
         queue: the class that it waited in.
         queue_wait_s: how long it waited for room.
         is_open_early: the client was given 200 and a stream while the request waited; `outcome` says what followed.
@@ -143,11 +142,11 @@ class FinishedRequest(Struct, frozen=True, gc=False):
     """
 
     request_id: str
-    route: str
-    model: str
-    outcome: Outcome
-    status: int
-    duration_s: float
+    route: str = "other"
+    model: str = "none"
+    outcome: Outcome = Outcome.INTERNAL_ERROR
+    status: int = 0
+    duration_s: float = 0.0
     is_stream: bool = False
     backend: str | None = None
     overhead_s: float | None = None
@@ -157,8 +156,9 @@ class FinishedRequest(Struct, frozen=True, gc=False):
     usage: Usage = Usage()
     request_bytes: int = 0
     response_bytes: int = 0
-    retries: Mapping[str, int] = MappingProxyType({})
+    retries: dict[str, int] = {}  # each record gets its own
     admission: str | None = None
+    prefix: str = "unknown"
     queue: str | None = None
     queue_wait_s: float | None = None
     is_open_early: bool = False

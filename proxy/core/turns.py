@@ -25,7 +25,11 @@ class SessionKey(NamedTuple):
 
 @unique
 class Rank(IntEnum):
-    """Classes of waiting requests; lower ones go first."""
+    """Classes of waiting requests; lower ones go first.
+
+    Python 3.11 takes as long as a call to look a member up on its class, of any enumeration: modules through which each
+    request goes keep those that they compare with as constants.
+    """
 
     RESIDENT = 0
     """A turn of a session whose prefix we believe cached."""

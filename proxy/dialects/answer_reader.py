@@ -18,6 +18,9 @@ _HEAD_BYTES: Final = 2_048
 _TAIL_BYTES: Final = 8_192
 """Enough for the last content event, the usage event and the terminal one."""
 
+_MESSAGES: Final = StreamEnd.MESSAGE_STOP
+_RESPONSES: Final = StreamEnd.RESPONSE_COMPLETED
+_OTHER: Final = StopReason.OTHER
 _STOPS: Final = {
     b"tool_calls": StopReason.TOOL_USE,
     b"tool_use": StopReason.TOOL_USE,
@@ -44,7 +47,14 @@ _FIRST_TOKEN: Final[dict[StreamEnd, bytes]] = {
     StreamEnd.MESSAGE_STOP: b"event: content_block_",
     StreamEnd.RESPONSE_COMPLETED: b".delta",
 }
-
+# Counting a single byte costs a sixth of counting a word, and each chunk of every stream is counted.
+_LINES_OF_EVENT: Final[dict[StreamEnd, int]] = {
+    StreamEnd.NONE: 2,
+    StreamEnd.DONE: 2,
+    StreamEnd.MESSAGE_STOP: 3,
+    StreamEnd.RESPONSE_COMPLETED: 3,
+}
+"""`data:` and an empty line, and before them `event:` where events have names."""
 
 _NO_GAPS: Final = GapCounter()
 """Of answers that come whole; never marked."""
@@ -57,7 +67,6 @@ class AnswerReader:
         is_event_stream: whether the answer is an event stream.
         awaits_first_token: an event stream whose first token has not passed.
         first_token_at: when the first generated token passed, in monotonic seconds, or None.
-        token_events: events since the first token; about one a token.
         gaps: the pauses between token events.
         body_bytes: how many have passed.
         chunks: whole chunks that have passed since the last look, framing included; whoever adds to it adds to `times`
@@ -66,8 +75,8 @@ class AnswerReader:
     """
 
     __slots__ = (
-        "_first_token_marker", "_head", "_route", "_tail", "awaits_first_token", "body_bytes", "chunks",
-        "first_token_at", "gaps", "is_event_stream", "times", "token_events",
+        "_first_token_marker", "_head", "_lines", "_route", "_tail", "awaits_first_token", "body_bytes", "chunks",
+        "first_token_at", "gaps", "is_event_stream", "times",
     )  # fmt: skip
 
     def __init__(self, route: Route, *, is_event_stream: bool) -> None:
@@ -82,7 +91,7 @@ class AnswerReader:
         self.first_token_at: float | None = None
         self.gaps = GapCounter() if is_event_stream else _NO_GAPS
         self.awaits_first_token = is_event_stream
-        self.token_events = 0
+        self._lines = 0
 
     def feed(self, data: bytes, now: float) -> None:
         """Body bytes, without framing, passed at `now` (monotonic seconds)."""
@@ -106,10 +115,15 @@ class AnswerReader:
                 self.awaits_first_token = False
             if not self.awaits_first_token:
                 self.gaps.mark(times)
-                self.token_events += data.count(b"data:")
+                self._lines += data.count(b"\n")
         if len(self._head) < _HEAD_BYTES:
             self._head += data[: _HEAD_BYTES - len(self._head)]
         self._tail = (self._tail + data)[-_TAIL_BYTES:] if len(data) < _TAIL_BYTES else data[-_TAIL_BYTES:]
+
+    @property
+    def token_events(self) -> int:
+        """Events since the first token; about one a token."""
+        return self._lines // _LINES_OF_EVENT[self._route.stream_end]
 
     @property
     def is_at_event_boundary(self) -> bool:
@@ -152,16 +166,16 @@ class AnswerReader:
     def stop(self) -> StopReason:
         """Why the answer ended, as far as it says so."""
         end = self._tail
-        if self._route.stream_end is StreamEnd.RESPONSE_COMPLETED:
+        if self._route.stream_end is _RESPONSES:
             if b'"type":"function_call"' in end:
                 return StopReason.TOOL_USE
             return StopReason.END_TURN if b'"status":"completed"' in end else StopReason.OTHER
-        field = b'"stop_reason":' if self._route.stream_end is StreamEnd.MESSAGE_STOP else b'"finish_reason":'
-        return _STOPS.get(_last_text(end, field), StopReason.OTHER)
+        field = b'"stop_reason":' if self._route.stream_end is _MESSAGES else b'"finish_reason":'
+        return _STOPS.get(_last_text(end, field), _OTHER)
 
     def response_id(self) -> str | None:
         """The id of the response that the answer carries, if it carries one that may be stored."""
-        if self._route.stream_end is not StreamEnd.RESPONSE_COMPLETED:
+        if self._route.stream_end is not _RESPONSES:
             return None
         start = self._head
         at = start.find(b'"id":"resp_')

@@ -6,6 +6,7 @@ Called by the gate before it tries the request or lets it wait; the queue does n
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
+from typing import Final
 
 from proxy.core.turns import Rank, Turn
 from proxy.gate import tickets
@@ -16,6 +17,10 @@ from proxy.gate.openings import Openings
 from proxy.policy import queueing
 from proxy.state.sessions import SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
+
+_CONTROL: Final = Rank.CONTROL
+_RESIDENT: Final = Rank.RESIDENT
+_SESSION: Final = Rank.SESSION
 
 
 class Arrivals:
@@ -80,7 +85,7 @@ class Arrivals:
             id=next(self._ids),
             turn=turn,
             session=session,
-            rank=Rank.SESSION,
+            rank=_SESSION,
             candidates=tuple(candidates),
             stamp=now,
             arrived_at=now,
@@ -93,7 +98,7 @@ class Arrivals:
         )
         waiting.is_hopeless = self._fitting.is_hopeless(waiting)
         # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
-        waiting.rank = Rank.CONTROL if waiting.is_hopeless else self._lessons.rank(waiting)
+        waiting.rank = _CONTROL if waiting.is_hopeless else self._lessons.rank(waiting)
         if tickets.redeem(waiting, now):
             self._counters["tickets_redeemed"] += 1
         older = self._queue.twin_of(turn)
@@ -106,7 +111,7 @@ class Arrivals:
                 waiting.replaced = older
                 self._counters["resends"] += 1
         self._lessons.lift(waiting.fairness_key, self._queue.keys)
-        if waiting.rank is Rank.RESIDENT:
+        if waiting.rank is _RESIDENT:
             self._openings.forget(session.home)
             self._bookings.come_back(session)
         return waiting

@@ -18,6 +18,8 @@ from proxy.state.kv_ledger import Hold
 from proxy.state.sessions import Residency, Session
 from proxy.state.wait_queue import Waiting, WaitQueue
 
+_CONTROL: Final = Rank.CONTROL
+_IN: Final = Residency.IN
 _REGROW_TOKENS: Final = 256
 """A running answer is booked anew each time it has grown by so much."""
 
@@ -56,7 +58,7 @@ class Bookings:
         is_known = ledger.capacity is not None
         self._queue.remove(waiting)
         self._lessons.begin(waiting.fairness_key)
-        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        is_apart = waiting.is_side or waiting.rank is _CONTROL
         placement = Placement(
             id=waiting.id,
             backend=name,
@@ -69,12 +71,13 @@ class Bookings:
             would_wait=waiting.would_wait,
         )
         if is_known:
+            placement.prefix = _prefix(session, took, waiting.prompt_tokens)
             if not is_apart:
                 self._move_in(session, name, now)
             private = took.private_blocks
             hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
             ledger.take(waiting.id, hold, took.head_tokens)
-            if waiting.rank is Rank.CONTROL:
+            if waiting.rank is _CONTROL:
                 placement.control_blocks = private
                 room.control_blocks += private
         elif not is_apart:
@@ -98,9 +101,9 @@ class Bookings:
             session.has_blocks = False
         elif self._rooms[name].ledger.evict(session) > 0:
             session.has_blocks = True
-        if session.residency is not Residency.IN or session.home != name:
+        if session.residency is not _IN or session.home != name:
             session.segment_at = now
-        session.residency, session.home = Residency.IN, name
+        session.residency, session.home = _IN, name
 
     def _settle_unmeasured(self, session: Session, name: str) -> None:
         """Its turns go to one engine though nobody knows what lies there; what lies elsewhere for certain stays."""
@@ -149,7 +152,7 @@ class Bookings:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
         room = self._rooms[placement.backend]
         waiting, session = placement.waiting, placement.waiting.session
-        is_apart = waiting.is_side or waiting.rank is Rank.CONTROL
+        is_apart = waiting.is_side or waiting.rank is _CONTROL
         room.inflight -= 1
         if is_apart:
             session.asides -= 1
@@ -209,7 +212,7 @@ class Bookings:
         home.note_freed(-blocks if given_back is None else -min(blocks, given_back.blocks))
         session.has_blocks = False
         waiting = self._queue.count(Rank.SESSION)
-        if session.residency is Residency.IN and waiting and not session.is_busy:
+        if session.residency is _IN and waiting and not session.is_busy:
             segment_s = now - session.segment_at
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             slice_s = queueing.slice_s(self._target_wait_s, residents, waiting)
@@ -228,3 +231,14 @@ class Bookings:
         keys = {hold.session.key.credential for hold in holds} | kept_by.keys() | self._queue.keys.keys()
         running = sum(hold.blocks for hold in holds if hold.session.key.credential == mine)
         return running + kept_by.get(mine, (0, 0.0))[1] > room.capacity.total_blocks / len(keys)
+
+
+def _prefix(session: Session, took: Footprint, prompt_tokens: int) -> str:
+    """What of a turn's prompt we believe cached where it goes, before it moves in there; see `Placement.prefix`."""
+    # How much of it that is, nobody knows where the engine does not count.
+    is_uncounted = session.turns > 0 and not session.prompt_tokens
+    if took.expected_tokens or (is_uncounted and session.residency is _IN and session.home == took.backend):
+        return "warm"
+    if session.turns and session.home is not None and session.home != took.backend:
+        return "moved"
+    return "shared" if took.uncached_tokens < prompt_tokens else "cold"

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop
 from math import inf
 from operator import attrgetter
+from typing import Final
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, Turn, TurnEnd
@@ -27,6 +28,11 @@ from proxy.policy import limit as limits
 from proxy.policy import queueing
 from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
+
+_BATCH: Final = Rank.BATCH
+_CONTROL: Final = Rank.CONTROL
+_SESSION: Final = Rank.SESSION
+_IN: Final = Residency.IN
 
 
 class Gate:
@@ -62,8 +68,7 @@ class Gate:
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()
-        holds_herd = settings.holds_herd and settings.is_enforcing
-        self._herd = Herd(self.rooms, self.lessons, self.counters, is_on=holds_herd)
+        self._herd = Herd(self.rooms, self.lessons, self.counters, is_on=settings.holds_herd and settings.is_enforcing)
         self._fitting = Fitting(self.rooms, self.lessons, self.sessions, self._herd, is_enforcing=settings.is_enforcing)
         self._openings = Openings(self.rooms, self.lessons, is_enforcing=settings.is_enforcing)
         self._homing = Homing(self.rooms, self._fitting, self._openings, self._herd, weights or {})
@@ -134,7 +139,7 @@ class Gate:
         """
         waiting = self._arrivals.meet(turn, candidates, now, model=model, body_bytes=body_bytes, patience_s=patience_s)
         # A batch may let others start first, and of copies that wait beside each other the queue knows the last.
-        if waiting.rank is not Rank.BATCH and self.queue.twin_of(turn) is None:
+        if waiting.rank is not _BATCH and self.queue.twin_of(turn) is None:
             placed = self._try_arrival(waiting, self._open(open_names, now), now)
             if placed:
                 return waiting, placed[0], True
@@ -184,10 +189,10 @@ class Gate:
         """Nothing has changed but that this one came: the others need not be looked at again."""
         self._openings.begin(now, looks=len(names))
         placed: list[Placement] = []
-        if arrival.rank is not Rank.SESSION:
+        if arrival.rank is not _SESSION:
             self._try(arrival, names, now, placed)
             return placed
-        if self.queue.count(Rank.SESSION):
+        if self.queue.count(_SESSION):
             oldest = self._overdue(self.queue.of(Rank.SESSION), now)
             if oldest is not None and oldest is not arrival and oldest.stamp <= arrival.stamp:
                 names = _without(names, _wanted_by(oldest))
@@ -197,11 +202,10 @@ class Gate:
     def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
         """Whether a resident's turn goes on waiting for certain: nothing has changed at its home, or that is full."""
         session = waiting.session
-        if session.residency is not Residency.IN or session.home is None or len(waiting.candidates) < len(self.rooms):
+        if session.residency is not _IN or session.home is None or len(waiting.candidates) < len(self.rooms):
             return False
-        if session.home in names:
-            return not self._openings.may_run(waiting, session.home)
-        return not self._homing.may_leave(session.home)
+        home = session.home
+        return not (self._openings.may_run(waiting, home) if home in names else self._homing.may_leave(home))
 
     def _try_in_order(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -380,7 +384,7 @@ class Gate:
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
-        if waiting.rank is Rank.CONTROL:
+        if waiting.rank is _CONTROL:
             for name in self._homing.order(waiting, names, now, fits_beside=True):
                 if took := self._fitting.fits_control(waiting, name):
                     self._place(waiting, "control", took, now, placed)
@@ -390,7 +394,7 @@ class Gate:
                     return
             return
         session = waiting.session
-        if session.residency is not Residency.IN or session.home is None or session.home not in waiting.candidates:
+        if session.residency is not _IN or session.home is None or session.home not in waiting.candidates:
             # Pushed out, or moved where it may not go, while it waited: it needs room like any other session now.
             self._leave(waiting)
             waiting.rank = Rank.SESSION
@@ -413,7 +417,7 @@ class Gate:
     def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
         """A session that is new or out, or in, as another turn of it may have made it; says whether it was placed."""
         session = waiting.session
-        home = session.home if session.residency is Residency.IN else None
+        home = session.home if session.residency is _IN else None
         if home is not None and home in waiting.candidates and not self._homing.may_leave(home):
             return self._try_resident(waiting, home, names, now, placed)
         for name in self._homing.order(waiting, names, now):

@@ -18,6 +18,10 @@ from proxy.state.calibration import ModelCalibration, ReturnGaps, ReturnOdds
 from proxy.state.sessions import Residency, Session
 from proxy.state.wait_queue import Waiting
 
+_CONTROL: Final = Rank.CONTROL
+_RESIDENT: Final = Rank.RESIDENT
+_IN: Final = Residency.IN
+_NEW: Final = Residency.NEW
 _CONTROL_TOKENS: Final = 4_096
 _MAX_KEYS: Final = 10_000
 
@@ -64,9 +68,9 @@ class Lessons:
         if turn.is_batch:
             return Rank.BATCH
         if waiting.prompt_tokens <= _CONTROL_TOKENS and (waiting.is_side or _is_one_shot(turn, session)):
-            return Rank.CONTROL
-        if session.residency is Residency.IN and session.home in waiting.candidates:
-            return Rank.RESIDENT
+            return _CONTROL
+        if session.residency is _IN and session.home in waiting.candidates:
+            return _RESIDENT
         return Rank.SESSION
 
     def order(self, waiting: Waiting, now: float) -> tuple[float, float]:
@@ -185,5 +189,5 @@ class Lessons:
 def _is_one_shot(turn: Turn, session: Session) -> bool:
     """Whether a turn looks like the only one of its session: one message, and a small cap on the answer."""
     limit_tokens = turn.output_limit_tokens
-    is_first = session.residency is Residency.NEW and len(turn.chain) <= 1
+    is_first = session.residency is _NEW and len(turn.chain) <= 1
     return is_first and limit_tokens is not None and limit_tokens <= _CONTROL_TOKENS // 4

@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from proxy.core.backends import Backend
 from proxy.core.errors import Retry, UpstreamError
@@ -20,6 +21,8 @@ from proxy.net.header_rules import header_lines
 from proxy.net.keepalive import KeepAlive
 from proxy.net.relay import Relay
 from proxy.net.upstream import UpstreamTimeouts
+
+_ANTHROPIC: Final = Dialect.ANTHROPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +126,13 @@ class HttpForwarder:
     def _receipt(self, view: RequestView, backend: Backend, exchange: Exchange) -> tuple[tuple[bytes, bytes], ...]:
         request_id = view.request_id.encode("ascii")
         receipt = [(b"x-request-id", request_id)]
-        if view.route.dialect is Dialect.ANTHROPIC:
+        if view.route.dialect is _ANTHROPIC:
             receipt.append((b"request-id", request_id))
         if self._settings.has_receipts:
             receipt += ((b"x-tidegate-backend", backend.name.encode("ascii")), *view.receipts)
             if exchange.admission is not None and exchange.queue_wait_s is not None:
                 receipt.append((b"x-tidegate-admission", exchange.admission.encode("ascii")))
+                receipt.append((b"x-tidegate-prefix", exchange.prefix.encode("ascii")))
                 receipt.append((b"x-tidegate-queue-ms", b"%d" % (1_000 * exchange.queue_wait_s)))
         return tuple(receipt)
 

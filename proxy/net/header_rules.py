@@ -47,7 +47,7 @@ _PLAIN_OPTIONS: Final = frozenset({b"keep-alive", b"close"})
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
 _NOT_RELAYED: Final = HOP_BY_HOP | {b"content-length", b"set-cookie", b"x-request-id", b"request-id"}
-_LINE: Final = b"%b: %b\r\n"
+_JOIN: Final = b": ".join
 _READ: Final = _NOT_RELAYED | {b"content-type", b"content-encoding"}
 
 
@@ -128,7 +128,7 @@ def forwarded_headers(headers: Iterable[Header], options: frozenset[bytes]) -> t
 
 def header_lines(headers: Iterable[Header]) -> bytes:
     """Headers as they are written."""
-    return b"".join(map(_LINE.__mod__, headers))
+    return b"\r\n".join([*map(_JOIN, headers), b""])
 
 
 @lru_cache(maxsize=512)  # clients send the same few dozen names again and again

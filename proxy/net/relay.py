@@ -6,6 +6,7 @@ nothing of it reaches the client before it is known to be whole.
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -22,6 +23,8 @@ from proxy.net.client_side import ClientSide
 from proxy.net.header_rules import ResponseHead
 from proxy.net.upstream import UpstreamConnection
 from proxy.net.usage_hiding import UsageHidingStream
+
+_COMPLETED: Final = Outcome.COMPLETED
 
 
 class Relay:
@@ -271,5 +274,5 @@ def _without_route(status: int) -> UpstreamError:
 def _outcome_of(status: int) -> Outcome:
     """What a complete answer with this status is called."""
     if status < 400:
-        return Outcome.COMPLETED
+        return _COMPLETED
     return Outcome.BACKEND_REJECTED if status < 500 else Outcome.UPSTREAM_ERROR_STATUS

@@ -131,7 +131,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._sink = sink
         self._has_bytes = False
         self._last_activity_at = self._clock()
-        self._arm_timer(self._timeouts.first_byte_s)
+        if self._timer is None:
+            self._arm_timer(self._timeouts.first_byte_s)
         if len(body) < _JOIN_BELOW_BYTES:
             self._transport.write(head + body)
         else:
@@ -207,10 +208,12 @@ class UpstreamConnection(asyncio.Protocol):
         """The connection is gone: for some answers that is their end, for others a fault."""
         self._transport = None
         if self._sink is None:
+            self._stop_timer()
             return
         if exc is None and self._has_head and self._ends_with_connection:
             self._has_ended = True
             self._deliver()
+            self._stop_timer()
             return
         is_stale = self._is_reused and not self._has_bytes
         retry = Retry.FRESH_CONNECTION if is_stale else Retry.NEVER
@@ -283,7 +286,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._head = None
         self._pieces.clear()
         if has_ended:
-            self._stop_timer()
             self._sink = None
             self._reset_message()
         sink.on_received(head, body, has_ended, self._last_activity_at)
@@ -301,6 +303,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _on_timer(self) -> None:
+        self._timer = None
+        if self._sink is None:
+            return
         limit_s = self._timeouts.idle_s if self._has_bytes else self._timeouts.first_byte_s
         left_s = self._last_activity_at + limit_s - self._clock()
         if self._is_read_paused:
@@ -308,14 +313,15 @@ class UpstreamConnection(asyncio.Protocol):
         if left_s > 0:
             self._arm_timer(left_s)
             return
-        self._timer = None
         what = "fell silent in the middle of its answer" if self._has_bytes else "sent no answer"
         self._fail(Outcome.UPSTREAM_ERROR_TIMEOUT, f"the backend {what} for {limit_s:g} s")
 
     def _arm_timer(self, left_s: float) -> None:
-        # One timer an exchange that looks at the last activity when it fires, instead of one re-armed at every chunk;
-        # never later than the idle limit, because that one counts as soon as the first byte has come.
-        self._timer = self._loop.call_later(min(left_s, self._timeouts.idle_s), self._on_timer)
+        # One timer a connection that looks at the last activity when it fires, instead of one re-armed at every chunk
+        # and every exchange. Never later than either limit: the other one counts as soon as the first byte has come, or
+        # the next request is sent.
+        timeouts = self._timeouts
+        self._timer = self._loop.call_later(min(left_s, timeouts.idle_s, timeouts.first_byte_s), self._on_timer)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -30,7 +30,8 @@ class Reservation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close(Outcome.ABORTED)
+        if self.outcome is None:
+            self.close(Outcome.ABORTED)
 
     def __repr__(self) -> str:
         return f"<Reservation {self.backend.name}: {self.outcome or 'open'}>"

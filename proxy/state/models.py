@@ -31,6 +31,11 @@ class ModelTable:
         """Whether a backend listed this model."""
         return model in self._cards.get(backend_name, ())
 
+    def may_serve(self, backend_name: str, model: str) -> bool:
+        """Whether a backend listed this model, or has never listed any."""
+        cards = self._cards.get(backend_name)
+        return cards is None or model in cards
+
     def of(self, backend_name: str) -> list[str]:
         """The models that a backend listed, in its order."""
         return list(self._cards.get(backend_name, ()))

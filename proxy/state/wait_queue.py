@@ -14,6 +14,7 @@ from proxy.state.sessions import Session
 
 MAX_WAITING: Final = 512
 MAX_BODY_BYTES: Final = 512 * 2**20
+_RESIDENT: Final = Rank.RESIDENT
 _REPLACED_ONCE_IN_S: Final = 600.0
 """Longer than any hold, so that a copy that was replaced and comes back is known for one whose client is there."""
 
@@ -134,7 +135,7 @@ class WaitQueue:
         self.keys[waiting.fairness_key] = self.keys.get(waiting.fairness_key, 0) + 1
         self.body_bytes += waiting.body_bytes
         waiting.session.waiting += 1
-        waiting.session.waiting_as_resident += waiting.rank is Rank.RESIDENT
+        waiting.session.waiting_as_resident += waiting.rank is _RESIDENT
         if waiting.turn.twin:
             self._twins[waiting.turn.session, waiting.turn.twin] = waiting
 
@@ -150,7 +151,7 @@ class WaitQueue:
             del self.keys[waiting.fairness_key]
         self.body_bytes -= waiting.body_bytes
         waiting.session.waiting -= 1
-        waiting.session.waiting_as_resident -= waiting.rank is Rank.RESIDENT
+        waiting.session.waiting_as_resident -= waiting.rank is _RESIDENT
         if waiting.turn.twin:
             key = (waiting.turn.session, waiting.turn.twin)
             if self._twins.get(key) is waiting:

@@ -68,34 +68,35 @@ class EventLog:
             level: how bad it is.
             fields: plain values. None is left out; text is cut at 200 characters and what cannot be printed is escaped.
         """
-        self._write(event, level, fields, _printable_fields)
+        line = self.begin(event, level)
+        if line is None:
+            return
+        try:
+            line.update(_printable_fields(fields))
+        except Exception:  # noqa: BLE001 - see `write`
+            self._writer.drop()
+            return
+        self.write(line)
 
-    def plain_event(self, event: str, level: LogLevel, fields: dict[str, Any]) -> None:
-        """Write one line of values that were made or checked here, for what is written once a request.
+    def begin(self, event: str, level: LogLevel) -> dict[str, Any] | None:
+        """The beginning of a line that the caller fills and writes; None where no such line is wanted.
 
         Args:
             event: `noun.verb`, a constant.
             level: how bad it is.
-            fields: short printable text, numbers, booleans; written as they are.
         """
-        self._write(event, level, fields)
+        if _LEVELS[level] < self._threshold:
+            return None
+        return {"timestamp": self._timestamp(), "level": level, "event": event}
 
-    def _write(
-        self,
-        event: str,
-        level: LogLevel,
-        fields: dict[str, Any],
-        clean: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    ) -> None:
+    def write(self, line: dict[str, Any]) -> None:
+        """Write a line that `begin` began, with values that were made or checked by the caller: they are not cleaned.
+
+        Args:
+            line: short printable text, numbers, booleans, behind what it began with.
+        """
         try:
-            if _LEVELS[level] >= self._threshold:
-                line = {
-                    "timestamp": self._timestamp(),
-                    "level": level,
-                    "event": event,
-                    **(clean(fields) if clean else fields),
-                }
-                self._writer.put(self._render(line) + b"\n")
+            self._writer.put(self._render(line) + b"\n")
         except Exception:  # noqa: BLE001 - no request may fail because its log line could not be made
             self._writer.drop()
 

@@ -60,6 +60,9 @@ CACHE_S = 1.0
 """A scrape costs about 8 us a sample on the event loop; within this time further scrapers get the same page."""
 
 
+_OVERLOADED = Outcome.REFUSED_OVERLOADED
+
+
 class Metrics:
     """The metric half of a recorder, with a registry of its own.
 
@@ -88,6 +91,9 @@ class Metrics:
         self._pages: dict[bool, tuple[float, bytes]] = {}
         self._models: set[str] = set()
         self._register_counters()
+        for outcome in Outcome:
+            if outcome.is_refusal:
+                self._refusals.inc(outcome, by=0.0)  # else the first one of its kind makes no rate
         self._register_histograms()
         self.registry.register(SnapshotCollector(snapshot))
         build = Gauge("tidegate_build_info", "1, with the running version.", ["version"], registry=self.registry)
@@ -110,7 +116,7 @@ class Metrics:
             # A refusal takes no time; among the durations it would make a bad hour look fast.
             self._duration.observe(finished.duration_s, route, model)
         if finished.ttft_s is not None:
-            self._ttft.observe(finished.ttft_s, route, model)
+            self._ttft.observe(finished.ttft_s, route, model, finished.prefix)
         if finished.overhead_s is not None:
             self._overhead.observe(finished.overhead_s)
         if finished.gap_counts:
@@ -154,7 +160,10 @@ class Metrics:
             "request_duration_seconds", "From a request's arrival to its end.", labels, _DURATION_BOUNDS_S
         )
         self._ttft = self._histogram(
-            "time_to_first_token_seconds", "From a request's arrival to its first token.", labels, _TTFT_BOUNDS_S
+            "time_to_first_token_seconds",
+            "From a request's arrival to its first token.",
+            [*labels, "prefix"],
+            _TTFT_BOUNDS_S,
         )
         self._gaps = self._histogram(
             "inter_token_latency_seconds", "Pauses between token events of a stream.", ["model"], GAP_BOUNDS_S
@@ -219,7 +228,7 @@ class Metrics:
 
 
 def _how_waiting_ended(finished: FinishedRequest) -> str:
-    if finished.outcome is Outcome.REFUSED_OVERLOADED:
+    if finished.outcome is _OVERLOADED:
         return "refused"
     return "left" if finished.admission is None else "admitted"
 

@@ -3,7 +3,7 @@
 Called once a request by its exchange. Never raises, never waits, and one sink's fault never costs the other its part.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
@@ -24,7 +24,10 @@ class FinishedRequestRecorder:
             self._metrics.record(finished)
         except Exception as error:  # noqa: BLE001 - the port's promise: counting must not break answering
             self._log.event("recorder.failed", level="error", error=type(error).__name__)
-        self._log.plain_event("request.finished", level_of(finished.outcome), _fields(finished))
+        line = self._log.begin("request.finished", _LEVELS[finished.outcome])
+        if line is not None:
+            _fill(line, finished)
+            self._log.write(line)
 
 
 def level_of(outcome: Outcome) -> LogLevel:
@@ -36,59 +39,60 @@ def level_of(outcome: Outcome) -> LogLevel:
     return "info"
 
 
-def _fields(finished: FinishedRequest) -> dict[str, Any]:
+_LEVELS: Final = {outcome: level_of(outcome) for outcome in Outcome}
+
+
+def _fill(line: dict[str, Any], finished: FinishedRequest) -> None:
     """What the line says; what is unknown is left out.
 
     Id, model and note may hold words that are not ours; the rest is numbers and closed sets.
     """
-    fields: dict[str, Any] = {
-        "request_id": printable(finished.request_id),
-        "route": finished.route,
-        "model": printable(finished.model),
-        "outcome": str(finished.outcome),
-        "status": finished.status,
-        "is_stream": finished.is_stream,
-        "duration_s": _rounded(finished.duration_s),
-        "request_bytes": finished.request_bytes,
-        "response_bytes": finished.response_bytes,
-    }
+    line["request_id"] = printable(finished.request_id)
+    line["route"] = finished.route
+    line["model"] = printable(finished.model)
+    line["outcome"] = str(finished.outcome)
+    line["status"] = finished.status
+    line["is_stream"] = finished.is_stream
+    line["duration_s"] = _rounded(finished.duration_s)
+    line["request_bytes"] = finished.request_bytes
+    line["response_bytes"] = finished.response_bytes
     if finished.backend is not None:
-        fields["backend"] = finished.backend
+        line["backend"] = finished.backend
     if finished.ttft_s is not None:
-        fields["ttft_s"] = _rounded(finished.ttft_s)
+        line["ttft_s"] = _rounded(finished.ttft_s)
     if finished.overhead_s is not None:
-        fields["overhead_s"] = _rounded(finished.overhead_s)
+        line["overhead_s"] = _rounded(finished.overhead_s)
     if finished.queue is not None:
-        _add_admission(fields, finished)
-    _add_usage(fields, finished.usage)
+        _add_admission(line, finished)
+    _add_usage(line, finished.usage)
     if finished.retries:
-        fields["retries"] = dict(finished.retries)
+        line["retries"] = dict(finished.retries)
     if finished.note is not None:
-        fields["note"] = printable(finished.note)
-    return fields
+        line["note"] = printable(finished.note)
 
 
-def _add_admission(fields: dict[str, Any], finished: FinishedRequest) -> None:
-    fields["queue"] = finished.queue
+def _add_admission(line: dict[str, Any], finished: FinishedRequest) -> None:
+    line["queue"] = finished.queue
     if finished.queue_wait_s is not None:
-        fields["queue_wait_s"] = _rounded(finished.queue_wait_s)
+        line["queue_wait_s"] = _rounded(finished.queue_wait_s)
     if finished.is_open_early:
-        fields["early_stream"] = True
+        line["early_stream"] = True
     if finished.would_wait:
-        fields["would_wait"] = True
+        line["would_wait"] = True
     if finished.admission is not None:
-        fields["admission"] = finished.admission
-        fields["estimated_tokens"] = finished.estimated_tokens
-        fields["expected_tokens"] = finished.expected_tokens
+        line["admission"] = finished.admission
+        line["prefix"] = finished.prefix
+        line["estimated_tokens"] = finished.estimated_tokens
+        line["expected_tokens"] = finished.expected_tokens
 
 
-def _add_usage(fields: dict[str, Any], usage: Usage) -> None:
+def _add_usage(line: dict[str, Any], usage: Usage) -> None:
     if usage.prompt_tokens is not None:
-        fields["prompt_tokens"] = usage.prompt_tokens
+        line["prompt_tokens"] = usage.prompt_tokens
     if usage.cached_tokens is not None:
-        fields["cached_tokens"] = usage.cached_tokens
+        line["cached_tokens"] = usage.cached_tokens
     if usage.completion_tokens is not None:
-        fields["completion_tokens"] = usage.completion_tokens
+        line["completion_tokens"] = usage.completion_tokens
 
 
 def _rounded(seconds: float) -> float:

@@ -25,7 +25,22 @@ def test_a_pause_as_long_as_a_bound_belongs_below_it():
 def test_what_is_longer_than_the_last_bound_is_counted_too():
     """The last bucket has no upper end."""
     assert 1 == marked(0.0, 3_600.0).counts[-1]
-    assert len(GAP_BOUNDS_S) + 1 == len(marked().counts)
+    assert len(GAP_BOUNDS_S) + 1 == len(GapCounter().counts)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.data())
+def test_events_are_counted_alike_however_they_are_gathered(pauses_s, data):
+    """One by one or in batches, in whichever order the pauses come."""
+    times = [0.0]
+    for pause_s in pauses_s:
+        times.append(times[-1] + pause_s)
+    cut = data.draw(st.integers(1, len(pauses_s)))
+    alone, gathered = GapCounter(), marked(*times[:cut])
+    for time in times:
+        alone.mark((time,))
+    gathered.mark(times[cut:])
+
+    assert alone.counts == gathered.counts
 
 
 @given(st.lists(st.floats(0, 100), max_size=50))

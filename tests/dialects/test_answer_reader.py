@@ -111,6 +111,18 @@ def test_gaps_between_token_events_are_counted():
     assert (2, 2.0) == (sum(reader.gaps.counts), reader.gaps.sum_s)
 
 
+@pytest.mark.parametrize(("route", "event"), [
+    (CHAT, b"data: {}\n\n"),
+    (MESSAGES, b"event: content_block_delta\ndata: {}\n\n"),
+    (MESSAGES, b"event: content_block_delta\r\ndata: {}\r\n\r\n"),
+])  # fmt: skip
+def test_events_are_counted_wherever_they_are_cut(route, event):
+    """About one a token: what a running answer is booked at grows with them."""
+    pieces = [event[:7], event[7:] + event, event * 2]
+
+    assert 4 == read(route, [event, *pieces]).token_events - 1
+
+
 def test_an_error_event_is_seen():
     """Row 82: a stream that reports an error did not go well, whatever its status was."""
     assert read(CHAT, [b'data: {"error":{"message":"engine died"}}\n\n']).has_error_event

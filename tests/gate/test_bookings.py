@@ -178,6 +178,27 @@ def test_the_head_that_sessions_share_is_counted_once():
     assert stage.used() == pytest.approx(10 + 5 * 5, abs=6)
 
 
+def test_a_placement_says_what_of_its_prompt_is_believed_cached():
+    """Nothing, the head that others use, the session's own prefix, or that on another backend."""
+    stage = Stage("a", "b")
+    first = stage.enter("one", 30, head=99, head_blocks=10, candidates=("a",))
+    second = stage.enter("two", 30, head=99, head_blocks=10, candidates=("a",))
+    stage.finish(first)
+    again = stage.enter("one", 31, head=99, head_blocks=10, candidates=("a",))
+    stage.finish(again)
+    elsewhere = stage.enter("one", 32, head=99, head_blocks=10, candidates=("b",))
+
+    assert [one.prefix for one in (first, second, again, elsewhere)] == ["cold", "shared", "warm", "moved"]
+
+
+def test_nothing_is_said_of_the_prefix_on_an_engine_of_unknown_size():
+    """Nobody keeps count of what lies there."""
+    stage = Stage(blocks=0)
+    stage.rest("one", 30)
+
+    assert stage.enter("one", 31).prefix == "unknown"
+
+
 def test_growing_answers_are_booked():
     """A long answer takes room while it is written."""
     stage = Stage()

@@ -157,6 +157,15 @@ async def test_a_returning_turn_passes_who_waits():
         assert waiting(gate) == 1
 
 
+async def test_the_answer_says_whether_its_prefix_was_believed_cached():
+    """What a user looks at first when an agent has gone slow."""
+    counted = json_answer(b'{"usage":{"prompt_tokens":20000,"completion_tokens":1}}')
+    async with admitting(answering(counted)) as gate:
+        answers = [await gate.raw(asking("one", 20, stream=False)) for _ in range(2)]
+
+        assert [header(answer, b"x-tidegate-prefix") for answer in answers] == [b"cold", b"warm"]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "kind"),
     [

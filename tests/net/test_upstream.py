@@ -1,6 +1,7 @@
 """The lean client's protocol against a transport and a loop that only note what is asked of them."""
 
 import asyncio
+import dataclasses
 from itertools import pairwise
 from typing import Any, cast
 
@@ -129,11 +130,11 @@ class FakeSink:
 class Wire:
     """A connection with fakes on every side."""
 
-    def __init__(self):
+    def __init__(self, timeouts=TIMEOUTS):
         self.clock = FakeClock()
         self.loop = FakeLoop(self.clock)
         self.transport = FakeTransport()
-        self.connection = UpstreamConnection(cast("asyncio.AbstractEventLoop", self.loop), TIMEOUTS, self.clock)
+        self.connection = UpstreamConnection(cast("asyncio.AbstractEventLoop", self.loop), timeouts, self.clock)
         self.connection.connection_made(cast("Any", self.transport))
 
     def ask(self, body=b""):
@@ -166,7 +167,9 @@ def test_an_answer_is_the_same_however_it_is_cut(raw, body, data):
 
         assert ([200], body, 1, []) == ([head.status for head in sink.heads], sink.body, sink.endings, sink.errors)
         assert wire.connection.is_reusable
-        assert wire.loop.armed == 0
+        assert wire.loop.armed == 1, "one timer a connection, however many exchanges"
+    wire.connection.connection_lost(None)
+    assert wire.loop.armed == 0
 
 
 def test_a_read_that_is_one_chunk_is_handed_on_with_its_framing():
@@ -313,6 +316,36 @@ def test_the_first_byte_has_its_own_deadline():
     assert (True, 0) == (wire.transport.is_aborted, wire.loop.armed)
     wire.connection.connection_lost(None)
     assert 1 == len(sink.errors)
+
+
+@pytest.mark.parametrize(("first_byte_s", "idle_s"), [(60.0, 10.0), (10.0, 60.0)])
+@pytest.mark.parametrize("gap_s", [0.0, 3.0, 9.9, 55.0, 200.0])
+def test_a_timer_that_is_left_from_the_last_exchange_does_not_make_the_next_one_wait(first_byte_s, idle_s, gap_s):
+    """Whichever limit is the shorter one, and wherever in its time the timer stands."""
+    wire = Wire(dataclasses.replace(TIMEOUTS, first_byte_s=first_byte_s, idle_s=idle_s))
+    wire.ask()
+    wire.answer(WHOLE[:-1])
+    wire.loop.pass_time(9.0)
+    wire.answer(WHOLE[-1:])
+    wire.loop.pass_time(gap_s)
+    sink = wire.ask()
+
+    wire.loop.pass_time(first_byte_s - 0.1)
+    assert [] == sink.errors
+    wire.loop.pass_time(0.2)
+
+    assert outcome_of(sink) is Outcome.UPSTREAM_ERROR_TIMEOUT
+
+
+def test_an_idle_connection_has_no_timer_for_long():
+    """What is left of the last exchange's goes off once, and says nothing."""
+    wire = Wire()
+    sink = wire.ask()
+    wire.answer(WHOLE)
+    wire.loop.pass_time(TIMEOUTS.first_byte_s)
+
+    assert (0, []) == (wire.loop.armed, sink.errors)
+    assert wire.connection.is_reusable
 
 
 def test_silence_in_the_middle_is_measured_from_the_last_piece():

@@ -24,9 +24,11 @@ def test_an_unlisted_backend_is_unknown_and_not_empty():
     models = ModelTable()
 
     assert not models.is_known("a")
+    assert models.may_serve("a", "m")
     models.update("a", [])
     assert models.is_known("a")
     assert not models.serves("a", "m")
+    assert not models.may_serve("a", "m")
 
 
 def test_a_backend_cannot_list_without_end():

@@ -24,6 +24,7 @@ def finished(**changes: Any) -> FinishedRequest:
         backend="a:8000",
         overhead_s=0.0004,
         ttft_s=0.2,
+        prefix="warm",
         gap_counts=tuple(gaps.counts),
         gap_sum_s=gaps.sum_s,
         usage=Usage(prompt_tokens=100, cached_tokens=50, completion_tokens=3),

@@ -51,6 +51,7 @@ def test_one_record_is_one_line():
         "response_bytes": 2000,
         "retries": {"connect": 1},
         "note": "second try",
+        "prefix": "warm",
     }
 
 
