@@ -43,6 +43,7 @@ bench: setup ## CPU and added latency as ratios to a plain aiohttp proxy and to 
 
 bench-gate: setup ## one decision of the admission gate at 64 backends and 50,000 sessions; a million random events
 	@$(BIN)/python -m tests.bench.gate_decision
+	@$(BIN)/python -m tests.bench.placing
 
 schema: setup ## write config/schema.json and config/tidegate.yaml anew from proxy/config.py
 	@$(BIN)/python -m proxy.config

@@ -37,7 +37,7 @@ from proxy.net.scrape import Scraper, ScrapeSettings
 from proxy.net.server import DataServer
 from proxy.policy.limit import stale_after_s
 from proxy.policy.tags import ModelTags
-from proxy.settings import backend_of, engine_settings, forward_settings, server_settings
+from proxy.settings import backend_of, engine_settings, forward_settings, server_settings, weights
 from proxy.state.health import HealthTable, Probe
 from proxy.state.ledger import Ledger
 from proxy.state.models import ModelTable
@@ -290,9 +290,11 @@ def _waiting_room(
             target_wait_s=config.admission.target_wait_s,
             report_interval_s=_SCRAPING.interval_s,
             guards_knee=config.admission.knee_guard,
+            holds_herd=config.routing.hold_herd,
             max_waiting=config.queue.max_waiting,
             max_waiting_bytes=config.limits.buffered_bytes,
         ),
+        weights=weights(config),
     )
     for backend in config.backends:
         if backend.kv_cache_tokens is not None:
@@ -361,6 +363,7 @@ def _scraper(
             asked_at,
             turn_cap=sum(caps) if len(caps) == len(rooms) else None,
             ranks=len(rooms),
+            is_prefix_cache_inert=all(room.prefixes.is_inert for room in rooms),
         )
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:

@@ -251,6 +251,17 @@ class AdmissionConfig(SectionConfig):
     )
 
 
+class RoutingConfig(SectionConfig):
+    """Which backend a session goes to."""
+
+    hold_herd: bool = setting(
+        True,
+        "Of prompts that begin with the same system text and tools, none of them cached on a backend, one goes there "
+        "and the others wait for its first token, 2 s at most.",
+        "An engine that gets them at once computes that beginning for each of them.",
+    )
+
+
 class QueueConfig(SectionConfig):
     """The requests that wait for room."""
 
@@ -377,6 +388,7 @@ class TidegateConfig(SectionConfig):
         default=AdmissionConfig(),
         description="Whether requests wait at the proxy until an engine's KV cache has room for them.",
     )
+    routing: RoutingConfig = Field(default=RoutingConfig(), description="Which backend a session goes to.")
     queue: QueueConfig = Field(default=QueueConfig(), description="The requests that wait for room.")
     retry: RetryConfig = Field(
         default=RetryConfig(),

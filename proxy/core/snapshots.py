@@ -22,6 +22,7 @@ class KvSnapshot:
         admission_ratio: share of the capacity that may be filled now.
         external_ratio: of prompt tokens that the engine had not cached, the share brought in from outside; None while
             that is not known.
+        is_prefix_cache_inert: prefixes that should lie in the engine's cache are never found there.
         turn_cap: the most turns at once, because the engine was seen to be slower with more; None while none is known.
     """
 
@@ -37,6 +38,7 @@ class KvSnapshot:
     running_turns: int
     idle_sessions: int
     external_ratio: float | None = None
+    is_prefix_cache_inert: bool = False
     turn_cap: int | None = None
 
 

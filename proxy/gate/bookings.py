@@ -80,6 +80,8 @@ class Bookings:
             if waiting.rank is _CONTROL:
                 placement.control_blocks = private
                 room.control_blocks += private
+        elif not is_apart:
+            self._settle_unmeasured(session, name)
         room.inflight += 1
         if is_apart:
             session.asides += 1
@@ -91,9 +93,10 @@ class Bookings:
     def _move_in(self, session: Session, name: str, now: float) -> None:
         """A session is at home where its turn runs: what lay idle there is in use now, what lay elsewhere is left.
 
-        Not on an engine of unknown size: nobody is resident there, each turn goes where the fewest are.
+        On an engine of unknown size nobody is resident, see `_settle_unmeasured`.
         """
         if session.home != name:
+            self._counters["moves"] += session.home is not None
             self.leave_home(session)
             session.has_blocks = False
         elif self._rooms[name].ledger.evict(session) > 0:
@@ -101,6 +104,12 @@ class Bookings:
         if session.residency is not _IN or session.home != name:
             session.segment_at = now
         session.residency, session.home = _IN, name
+
+    def _settle_unmeasured(self, session: Session, name: str) -> None:
+        """Its turns go to one engine though nobody knows what lies there; what lies elsewhere for certain stays."""
+        if session.home is None or self._rooms[session.home].ledger.capacity is None:
+            self._counters["moves"] += session.home not in (None, name)
+            session.home = name
 
     def come_back(self, session: Session) -> None:
         """A turn of it waits or runs: it does not lose its place by that, though its lease may be over."""

@@ -18,7 +18,7 @@ from proxy.core.turns import OutputStats, StopReason
 from proxy.gate.knee_guard import KneeGuard
 from proxy.policy import limit as limits
 from proxy.policy import sizing
-from proxy.state.calibration import ExternalShare, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import ExternalShare, PrefillRate, PrefixWitness, ReleaseRate, ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, Session
 
@@ -61,6 +61,7 @@ class EngineRoom:
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
         external: how much of what is not in the engine's cache is brought in from outside.
+        prefixes: whether its prefix cache does anything.
         release: how fast room comes free: turns that leave nothing behind, prefixes that are given away.
         inflight: our turns in flight, known capacity or not.
         full_at: when the engine last answered that it has no room.
@@ -80,6 +81,7 @@ class EngineRoom:
         self.prefill = PrefillRate()
         self.release = ReleaseRate()
         self.external = ExternalShare()
+        self.prefixes = PrefixWitness()
         self.knee = KneeGuard(self.ledger, self.prefill, is_on=guards_knee)
         self.output = OutputStats()
         self.batch_tokens = _START_BATCH_TOKENS
@@ -279,6 +281,7 @@ class EngineRoom:
         self.restarted_at = now
         self.knee.forget()
         self.external = ExternalShare()  # what offload kept goes with the process
+        self.prefixes = PrefixWitness()
         for session in self.ledger.forget_residents():
             session.residency = Residency.OUT
 

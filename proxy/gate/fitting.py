@@ -3,12 +3,12 @@
 Called by the gate before it places anything; changes nothing but what a room gives away to make a turn fit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
-from xxhash import xxh3_64_intdigest as digest_of
 
 from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
+from proxy.gate.herd import Herd
 from proxy.gate.lessons import Lessons
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Residency, SessionTable
@@ -42,38 +42,48 @@ class Fitting:
         rooms: the backends' rooms by name.
         lessons: for sizes.
         sessions: for a sub-agent's parent.
+        herd: who had better wait for a head that is being computed.
         is_enforcing: False lets everything pass, and notes it on the request.
     """
 
     def __init__(
-        self, rooms: Mapping[str, EngineRoom], lessons: Lessons, sessions: SessionTable, *, is_enforcing: bool
+        self,
+        rooms: Mapping[str, EngineRoom],
+        lessons: Lessons,
+        sessions: SessionTable,
+        herd: Herd,
+        *,
+        is_enforcing: bool,
     ) -> None:
         self._rooms = rooms
         self._lessons = lessons
         self._sessions = sessions
+        self._herd = herd
         self._is_enforcing = is_enforcing
 
-    def roomiest(self, waiting: Waiting, names: list[str], now: float) -> Iterator[str]:
-        """In which order to try these: home first, then by room."""
-        home = waiting.session.home
-        others = names
-        if home in names:
-            yield home
-            others = [name for name in names if name != home]
-        if len(others) < 2:
-            yield from others
-            return
-        key = waiting.session.key
-        # Between equals the session's own digest decides, alike in every process, so that idle ones share newcomers.
-        own = f"{key.credential} {key.session} {key.agent} ".encode()
-        yield from sorted(others, key=lambda name: (-self._headroom_ratio(name, now), digest_of(own + name.encode())))
+    def head_tokens(self, waiting: Waiting) -> int:
+        """Prompt tokens that it shares with all that have its head."""
+        return self._lessons.head_tokens(waiting)
 
-    def _headroom_ratio(self, name: str, now: float) -> float:
+    def hit_tokens(self, waiting: Waiting, name: str) -> int:
+        """Prompt tokens that we believe cached on a backend: its own, or a head that others use there."""
+        if self._rooms[name].prefixes.is_inert:
+            return 0
+        ledger = self._rooms[name].ledger
+        expected = self._expected(waiting, name, ledger)
+        if not expected and ledger.knows_head(waiting.turn.head):
+            return self._lessons.head_tokens(waiting)
+        return expected
+
+    def own_tokens(self, waiting: Waiting, name: str) -> int:
+        """Those of its own."""
         room = self._rooms[name]
-        capacity = room.ledger.capacity
-        if capacity is None:
-            return -float(room.inflight)
-        return room.headroom_blocks(now) / capacity.total_blocks - 0.001 * room.inflight
+        return 0 if room.prefixes.is_inert else self._expected(waiting, name, room.ledger)
+
+    def need_blocks(self, waiting: Waiting, name: str) -> float:
+        """Blocks that it would add on a backend of known size, what lies there of it not counted twice."""
+        took = self._look(waiting, name)
+        return took.private_blocks + took.new_head_blocks - self._rooms[name].ledger.idle_of(waiting.session)
 
     def fits_running(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
         """What a resident session's turn takes on a backend, or None if it may not start there."""
@@ -86,7 +96,9 @@ class Fitting:
         return self._after(waiting, name, took) if fits or self._passes_anyway(waiting, room, need) else None
 
     def fits_set(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
-        """What a session takes on a backend, or None if it may not become resident there."""
+        """What a session takes on a backend, or None if it may not become resident there, or not yet."""
+        if self._herd.keeps_back(waiting, name, now):
+            return None
         room, took = self._rooms[name], self._look(waiting, name)
         if room.ledger.capacity is None:
             return took

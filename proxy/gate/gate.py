@@ -4,7 +4,7 @@ Between looking at the room and taking it nothing else can run, because nothing 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop
 from math import inf
@@ -18,6 +18,8 @@ from proxy.gate.arrivals import Arrivals
 from proxy.gate.bookings import Bookings
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.fitting import Fitting, Footprint
+from proxy.gate.herd import Herd
+from proxy.gate.homing import Homing
 from proxy.gate.lessons import Lessons
 from proxy.gate.openings import Openings
 from proxy.gate.placement import Placement
@@ -42,6 +44,7 @@ class Gate:
         settings: what can be chosen.
         lessons: what has been learned so far; nothing by default.
         room: what keeps a backend's room; the policy simulation puts others in its place.
+        weights: how much more than its size says a backend is to take, by name; 1 for who is not in it.
 
     Attributes:
         counters: what happened, by name; for metrics.
@@ -54,6 +57,7 @@ class Gate:
         *,
         lessons: Lessons | None = None,
         room: type[EngineRoom] = EngineRoom,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         self.settings = settings
         self.lessons = lessons or Lessons()
@@ -63,8 +67,11 @@ class Gate:
         self.sessions = SessionTable()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()
-        self._fitting = Fitting(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
+        self._herd = Herd(self.rooms, self.lessons, self.counters, is_on=settings.holds_herd and settings.is_enforcing)
+        self._fitting = Fitting(self.rooms, self.lessons, self.sessions, self._herd, is_enforcing=settings.is_enforcing)
         self._openings = Openings(self.rooms, self.lessons, is_enforcing=settings.is_enforcing)
+        self._weights = dict(weights or {})
+        self._homing = Homing(self.rooms, self._fitting, self._openings, self._herd, self._weights)
         self._bookings = Bookings(
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
@@ -197,7 +204,8 @@ class Gate:
         session = waiting.session
         if session.residency is not _IN or session.home is None or len(waiting.candidates) < len(self.rooms):
             return False
-        return session.home not in names or not self._openings.may_run(waiting, session.home)
+        home = session.home
+        return not (self._openings.may_run(waiting, home) if home in names else self._homing.may_leave(home))
 
     def _try_in_order(
         self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
@@ -299,10 +307,11 @@ class Gate:
 
     # -- what engines say
 
-    def open_room(self, name: str) -> None:
-        """Another engine can be told apart. Its room stays when it goes, for the turns that ran there."""
+    def open_room(self, name: str, like: str) -> None:
+        """Another engine of a backend can be told apart. Its room stays when it goes, for the turns that ran there."""
         if name not in self.rooms:
             self.rooms[name] = self._new_room()
+            self._weights[name] = self._weights.get(like, 1.0)
 
     def see_capacity(
         self, backend: str, capacity: KvCapacity | None, batch_tokens: int | None = None, *, now: float = 0.0
@@ -375,15 +384,14 @@ class Gate:
         """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
         if not self.queue.entries:
             return None
-        return next_by_time_alone(self.queue, self.rooms.values(), now)
+        return next_by_time_alone(self.queue, self.rooms.values(), self._herd, now)
 
     # -- inside
 
     def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
         """A resident turn or a control request."""
         if waiting.rank is _CONTROL:
-            usable = [name for name in waiting.candidates if name in names]
-            for name in self._fitting.roomiest(waiting, usable, now):
+            for name in self._homing.order(waiting, names, now, fits_beside=True):
                 if took := self._fitting.fits_control(waiting, name):
                     self._place(waiting, "control", took, now, placed)
                     return
@@ -398,7 +406,7 @@ class Gate:
             waiting.rank = Rank.SESSION
             self.queue.add(waiting)
             return
-        self._try_resident(waiting, session.home, names, now, placed)
+        self._try_session(waiting, names, now, placed)
 
     def _try_resident(
         self, waiting: Waiting, home: str, names: Collection[str], now: float, placed: list[Placement]
@@ -413,15 +421,16 @@ class Gate:
         return True
 
     def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
-        """A session that is new or out; says whether it was placed."""
+        """A session that is new or out, or in, as another turn of it may have made it; says whether it was placed."""
         session = waiting.session
-        if session.residency is _IN and session.home is not None and session.home in waiting.candidates:
-            # Another turn of it was admitted meanwhile.
-            return self._try_resident(waiting, session.home, names, now, placed)
-        for name in self._fitting.roomiest(waiting, self._openings.usable(waiting, names), now):
-            if took := self._fitting.fits_set(waiting, name, now):
+        home = session.home if session.residency is _IN else None
+        if home is not None and home in waiting.candidates and not self._homing.may_leave(home):
+            return self._try_resident(waiting, home, names, now, placed)
+        for name in self._homing.order(waiting, names, now):
+            fits = self._fitting.fits_running if name == home else self._fitting.fits_set
+            if took := fits(waiting, name, now):
                 admission = "new" if session.residency is Residency.NEW else "returning"
-                self._place(waiting, admission, took, now, placed)
+                self._place(waiting, "resident" if name == home else admission, took, now, placed)
                 return True
         return False
 

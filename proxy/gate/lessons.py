@@ -103,13 +103,16 @@ class Lessons:
         if placement.prefill_s is not None and end.prompt_tokens is not None and end.cached_tokens is not None:
             room.prefill.on_first_token(end.prompt_tokens - end.cached_tokens, placement.prefill_s)
         expected = placement.expected_tokens
+        if end.is_complete:
+            room.prefixes.on_turn(expected, end.cached_tokens)
         if end.cached_tokens is None or room.capacity is None or not expected:
             return
         if end.prompt_tokens is not None:
             expected = min(expected, end.prompt_tokens)
         if limits.is_ghost_miss(expected, end.cached_tokens, room.capacity.block_tokens):
             room.ghost_misses += 1
-            if placement.placed_at > room.restarted_at:
+            # An engine whose cache does nothing is not overfull for that.
+            if placement.placed_at > room.restarted_at and not room.prefixes.is_inert:
                 room.limit = limits.after_ghost_miss(room.limit, now)
         elif expected > limits.GHOST_EXPECTED_TOKENS:
             room.limit = limits.after_hit(room.limit)

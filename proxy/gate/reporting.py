@@ -82,7 +82,7 @@ class EngineWatch:
         if self._ranks.see(backend, len(reports) if _takes_ranks(reports, deltas, settings) else 1):
             now = self._ranks.rooms_of(backend)
             for room in now:
-                self._gate.open_room(room)
+                self._gate.open_room(room, backend)
                 if settings.kv_cache_tokens is not None:
                     share = capacity_of_tokens(settings.kv_cache_tokens // len(now))
                     self._gate.see_capacity(room, share, now=asked_at)
@@ -121,6 +121,7 @@ class EngineWatch:
         room = self._gate.rooms[name]
         for delta in deltas:
             room.external.on_report(delta.fetched_tokens, delta.computed_tokens)
+            room.prefixes.on_report(delta.prefix_queries_tokens, delta.prefix_hits_tokens)
         room.knee.see_speed(
             asked_at,
             running=_total([report.running for report in reports]),

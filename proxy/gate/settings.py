@@ -14,6 +14,7 @@ class GateSettings:
         target_wait_s: the wait of a session to aim for when more want in than fit; shorter is fairer and slower.
         report_interval_s: between two reports of an engine when all is well; decides when one counts as old.
         guards_knee: whether turns are capped where an engine gets slower with more of them.
+        holds_herd: whether prompts with the same head wait a moment while the first of them is computed.
         max_waiting: requests that wait at most, and the bytes of their bodies.
     """
 
@@ -22,6 +23,7 @@ class GateSettings:
     target_wait_s: float = 900.0
     report_interval_s: float = 1.0
     guards_knee: bool = False
+    holds_herd: bool = True
     max_waiting: int = 512
     max_waiting_bytes: int = 512 * 2**20
 

@@ -10,15 +10,18 @@ from typing import Final
 
 from proxy.core.turns import Rank
 from proxy.gate.engine_room import LONG_WAIT_S, EngineRoom
+from proxy.gate.herd import Herd
 from proxy.policy.queueing import HEAD_RESERVATION_S
 from proxy.state.wait_queue import WaitQueue
 
 _NEVER: Final = float("-inf")
 
 
-def next_by_time_alone(queue: WaitQueue, rooms: Iterable[EngineRoom], now: float) -> float | None:
+def next_by_time_alone(queue: WaitQueue, rooms: Iterable[EngineRoom], herd: Herd, now: float) -> float | None:
     """When to look again, in monotonic seconds; None for never."""
     first = min((at for at in _of_waiting(queue) if at > now), default=inf)
+    if (released_at := herd.next_release_at(now)) is not None:
+        first = min(first, released_at)
     for room in rooms:
         ledger = room.ledger
         if ledger.capacity is not None and (end := room.next_lease_end(now)) is not None and end < first:

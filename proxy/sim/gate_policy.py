@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from xxhash import xxh3_64_intdigest
+
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, SessionKey, Turn, TurnEnd
 from proxy.gate import Gate, GateSettings, Placement
@@ -115,6 +117,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "no-tickets": Variant(keeps_tickets=False),
     "no-slices": Variant(settings=GateSettings(target_wait_s=inf)),
     "throughput": Variant(settings=GateSettings(target_wait_s=1_800.0)),
+    "no-herd": Variant(settings=GateSettings(holds_herd=False)),
     "knee-guard": Variant(settings=GateSettings(guards_knee=True)),
     "even": Variant(settings=GateSettings(target_wait_s=480.0)),
 }
@@ -276,6 +279,6 @@ class GatePolicy(Policy):
             SessionKey("", thread.session, thread.agent),
             text_bytes=int(turn.prompt_tokens * ratio),
             head_bytes=int(head_tokens * ratio) if self._variant.shares_heads else 0,
-            head=hash(thread.plan.head) if self._variant.shares_heads else 0,
+            head=xxh3_64_intdigest(thread.plan.head.encode()) if self._variant.shares_heads else 0,
             chain=tuple(hash((identity, index)) for index in range(thread.messages)),
         )

@@ -25,12 +25,13 @@ from proxy.sim.policies import (
     WorkingSetCap,
 )
 from proxy.sim.presets import PRESETS, EngineConfig
+from proxy.sim.routers import ApproximateTree, BoundedHashing, LeastRequests
 from proxy.sim.scoreboard import Summary
 from proxy.sim.step_time import StepTime
 from proxy.sim.thunder import Thunder
 from proxy.sim.traces import SLICE, recorded_sessions
 from proxy.sim.trouble import Trouble
-from proxy.sim.workloads import ClaudeCode, GeneratedAgents, Workload, Writers
+from proxy.sim.workloads import ClaudeCode, FanOut, GeneratedAgents, Tenants, Workload, Writers
 
 _CARD_243K: Final = EngineConfig(
     name="card-243k",
@@ -68,6 +69,8 @@ ENGINES: Final[dict[str, EngineConfig]] = {
 _SIMPLE: Final[dict[str, Callable[[str, int], Policy]]] = {
     "pass": PassThrough,
     "round-robin": RoundRobin,
+    "least-requests": LeastRequests,
+    "bounded-hash": BoundedHashing,
     "kv-gate": GaugeGate,
     "concur": Concur,
 }
@@ -76,8 +79,15 @@ _CAPS: Final[dict[str, Callable[[str, int, int], Policy]]] = {
     "session-cap": SessionCap,
     "working-set": WorkingSetCap,
 }
+_MADE_UP: Final[dict[str, Callable[[], Workload]]] = {
+    "agents": GeneratedAgents,
+    "writers": Writers,
+    "fan-out": FanOut,
+    "tenants": Tenants,
+}
 _POLICY_HELP: Final = (
-    "gate, pass, round-robin, turn-cap:K, session-cap:K, working-set:TOKENS, kv-gate, thunderagent or concur. "
+    "gate, pass, round-robin, least-requests, bounded-hash, prefix-tree, turn-cap:K, session-cap:K, "
+    "working-set:TOKENS, kv-gate, thunderagent or concur. "
     f"Repeat it. gate:PART switches one part off: {', '.join(sorted(filter(None, VARIANTS)))}."
 )
 
@@ -97,6 +107,8 @@ def build_policy(
         return _CAPS[kind](spec, backends, int(detail))
     if kind == "thunderagent" and not detail:
         return Thunder(spec, backends, config.usable_blocks * config.block_tokens)
+    if kind == "prefix-tree" and not detail:
+        return ApproximateTree(spec, backends, config.block_tokens)
     if kind == "gate" and detail in VARIANTS:
         return GatePolicy(
             spec,
@@ -111,10 +123,8 @@ def build_policy(
 
 def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: float, traces: Path) -> Workload:
     """The load called `name`; a longest thinking time of 0 leaves the recorded ones."""
-    if name == "agents":
-        return GeneratedAgents()
-    if name == "writers":
-        return Writers()
+    if name in _MADE_UP:
+        return _MADE_UP[name]()
     return ClaudeCode(
         longest_context_tokens=longest_context_tokens,
         longest_think_s=longest_think_s or None,
@@ -135,10 +145,11 @@ def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: f
 @click.option("--backends", type=click.IntRange(1, 64), default=1, show_default=True, help="How many of them.")
 @click.option(
     "--workload",
-    type=click.Choice(["claude-code", "agents", "writers"]),
+    type=click.Choice(["claude-code", *_MADE_UP]),
     default="claude-code",
     show_default=True,
-    help="Recorded Claude Code sessions, generated ones with short thoughts, or short prompts with long answers.",
+    help="Recorded Claude Code sessions, generated ones with short thoughts, short prompts with long answers, "
+    "sub-agents in groups of six, or many system prompts.",
 )
 @click.option(
     "-n", "--agents", "loads", type=click.IntRange(1, 4_096), multiple=True, default=(16,), help="How many; repeat it."

@@ -60,6 +60,60 @@ class GeneratedAgents:
         return SessionPlan("agents", agents.SHARED_TOKENS, turns[past:])
 
 
+class FanOut:
+    """An agent that sends out six sub-agents at once, whose system prompt is its own; then it starts anew.
+
+    Field log L60: 12,800 tokens that all six begin with, none of them cached, and a task of a few hundred each.
+    """
+
+    _HEAD_TOKENS: Final = 12_800
+    _TASK_TOKENS: Final = (200, 800)
+    _ANSWER_TOKENS: Final = (100, 300)
+    _CHILDREN: Final = 6
+    _TURNS: Final = 3
+
+    def session(self, rng: Random, *, is_aged: bool = False) -> SessionPlan:  # noqa: ARG002
+        """See `Workload`."""
+        head = f"team {rng.getrandbits(60)}"
+        children = [SessionPlan(head, self._HEAD_TOKENS, self._turns(rng), (), 1) for _ in range(self._CHILDREN)]
+        ask = RecordedTurn(rng.randint(2_000, 4_000), 100, 1.0, StopReason.TOOL_USE)
+        conclude = RecordedTurn(6_000, 300, 10.0, StopReason.END_TURN)
+        return SessionPlan("leader", 1_500, [ask, conclude], children)
+
+    def _turns(self, rng: Random) -> Sequence[RecordedTurn]:
+        turns: list[RecordedTurn] = []
+        context = self._HEAD_TOKENS
+        for _ in range(self._TURNS):
+            context += rng.randint(*self._TASK_TOKENS)
+            answer = rng.randint(*self._ANSWER_TOKENS)
+            turns.append(RecordedTurn(context, answer, rng.uniform(1.0, 5.0), StopReason.TOOL_USE))
+            context += answer
+        return turns
+
+
+class Tenants:
+    """Many applications, each with a system prompt of its own, more than one cache holds, and short sessions.
+
+    Made up: 40 prompts of 8,000 to 24,000 tokens, sessions of one to three turns, as assistants of a company have.
+    """
+
+    _APPLICATIONS: Final = 40
+    _TASK_TOKENS: Final = (200, 3_000)
+    _ANSWER_TOKENS: Final = (100, 500)
+
+    def session(self, rng: Random, *, is_aged: bool = False) -> SessionPlan:  # noqa: ARG002
+        """See `Workload`."""
+        application = rng.randrange(self._APPLICATIONS)
+        head_tokens = context = Random(application).randint(8_000, 24_000)
+        turns: list[RecordedTurn] = []
+        for _ in range(rng.randint(1, 3)):
+            context += rng.randint(*self._TASK_TOKENS)
+            answer = rng.randint(*self._ANSWER_TOKENS)
+            turns.append(RecordedTurn(context, answer, rng.uniform(2.0, 30.0), StopReason.END_TURN))
+            context += answer
+        return SessionPlan(f"application {application}", head_tokens, turns)
+
+
 class Writers:
     """Short prompts and long answers, with pauses of up to twice an answer's time: decoding is the limit, not memory.
 

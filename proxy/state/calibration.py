@@ -206,6 +206,52 @@ class ExternalShare:
         return f"<ExternalShare {self.ratio}>"
 
 
+class PrefixWitness:
+    """Whether a backend's prefix cache does anything: turns whose prefix should lie there and that found none of it.
+
+    On hybrid models a block may be longer than most prompts, and an engine may be started without the cache. Any token
+    found is proof that it works.
+    """
+
+    _TURNS: Final = 20
+    _TOKENS: Final = 100_000
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._turns = self._tokens = 0
+        self._untold_turns = self._untold_tokens = 0
+
+    @property
+    def is_inert(self) -> bool:
+        """Whether so many turns have found nothing that it is no accident."""
+        return self._turns >= self._TURNS and self._tokens >= self._TOKENS
+
+    def on_turn(self, expected_tokens: int, cached_tokens: int | None) -> None:
+        """A turn has ended of whose prompt so much should have been cached, and so much was; None when nobody tells."""
+        if cached_tokens:
+            self._forget()
+        elif expected_tokens > 0 and cached_tokens is not None:
+            self._turns += 1
+            self._tokens += expected_tokens
+        elif expected_tokens > 0:
+            self._untold_turns += 1
+            self._untold_tokens += expected_tokens
+
+    def on_report(self, asked_tokens: int | None, found_tokens: int | None) -> None:
+        """Between two reports prompts of so many tokens were looked up, and so much of them was found."""
+        if found_tokens:
+            self._forget()
+        elif asked_tokens and found_tokens is not None:
+            self._turns += self._untold_turns
+            self._tokens += self._untold_tokens
+            self._untold_turns = self._untold_tokens = 0
+
+    def __repr__(self) -> str:
+        return f"<PrefixWitness {self._turns} turns found nothing of {self._tokens} tokens>"
+
+
 class ReleaseRate:
     """How fast room comes free on a backend, in tokens a second: a mean over the last minute or so."""
 

@@ -38,12 +38,19 @@ class Hold(Struct, eq=False):
 
 @dataclass(slots=True)
 class _Head:
-    """A shared prefix: those that use it, the running ones among them, and those whose lease is over."""
+    """A shared prefix: those that use it, the running ones among them, and those whose lease is over.
+
+    Attributes:
+        sent_at: when the first turn that used it went to the backend.
+        is_warm: whether some prompt that begins with it has been computed.
+    """
 
     blocks: float
     users: int = 0
     running: int = 0
     over: int = 0
+    sent_at: float = 0.0
+    is_warm: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -59,6 +66,7 @@ class KvLedger:
         idle: sessions between two turns.
         foreign_blocks: what others than us hold there, smoothed.
         largest_head_blocks: no head that is booked is larger.
+        changes: grows whenever blocks or computing prompts are more or fewer than before.
         head_changes: grows whenever heads are used otherwise than before.
     """
 
@@ -71,6 +79,7 @@ class KvLedger:
         self.foreign_blocks = 0.0
         self.uncached_tokens = 0
         self.largest_head_blocks = 0.0
+        self.changes = 0
         self.head_changes = 0
         self._running_head_blocks = 0.0
         self._over_head_blocks = 0.0
@@ -152,6 +161,11 @@ class KvLedger:
         """Whether some turn or resident uses this head now."""
         return head in self._heads
 
+    def warming_since(self, head: int) -> float | None:
+        """Since when the first prompt with this head is being computed; None when nobody has it, or it is computed."""
+        known = self._heads.get(head)
+        return None if known is None or known.is_warm else known.sent_at
+
     def rebook_head(self, head: int, head_tokens: int) -> None:
         """A head's size is better known now."""
         known = self._heads.get(head)
@@ -159,6 +173,7 @@ class KvLedger:
             blocks = self.capacity.alpha * (head_tokens // self.capacity.block_tokens)
             if blocks == known.blocks:
                 return
+            self.changes += 1
             self.head_changes += 1
             self.largest_head_blocks = max(self.largest_head_blocks, blocks)
             self.head_blocks += blocks - known.blocks
@@ -173,6 +188,9 @@ class KvLedger:
             if not known.running:
                 self._running_head_blocks += known.blocks
             known.running += 1
+            known.sent_at = known.sent_at or hold.sent_at
+            known.is_warm = known.is_warm or not hold.uncached_tokens
+        self.changes += 1
         self.holds[hold_id] = hold
         self.pinned_blocks += hold.blocks
         if hold.uncached_tokens:
@@ -183,13 +201,22 @@ class KvLedger:
         """A running turn is larger now: its answer grew, or the engine counted its prompt."""
         hold = self.holds.get(hold_id)
         if hold is not None:
+            self.changes += 1
             self.pinned_blocks += blocks - hold.blocks
             hold.context_tokens, hold.blocks = context_tokens, blocks
 
     def computed(self, hold_id: int) -> None:
         """A turn's prompt is computed: its first token has passed."""
+        hold = self._uncached.get(hold_id)
+        if hold is not None:
+            self._stop_computing(hold_id)
+            if (known := self._heads.get(hold.head)) is not None:
+                known.is_warm = True
+
+    def _stop_computing(self, hold_id: int) -> None:
         hold = self._uncached.pop(hold_id, None)
         if hold is not None:
+            self.changes += 1
             self.uncached_tokens -= hold.uncached_tokens
             hold.uncached_tokens = 0
 
@@ -224,7 +251,8 @@ class KvLedger:
         hold = self.holds.pop(hold_id, None)
         if hold is None:
             return None
-        self.computed(hold_id)
+        self._stop_computing(hold_id)
+        self.changes += 1
         self.pinned_blocks -= hold.blocks
         if hold.head:
             known = self._heads[hold.head]
@@ -243,7 +271,8 @@ class KvLedger:
         """
         self.evict(session)
         if head:
-            self._use_head(head, head_tokens)
+            self._use_head(head, head_tokens).is_warm = True
+        self.changes += 1
         self.idle.add(session, (blocks, head))
 
     def evict(self, session: Session) -> float:
@@ -255,6 +284,7 @@ class KvLedger:
         blocks, head = rest
         if head:
             self._leave_head(head, was_over=idle.is_over(session))
+        self.changes += 1
         idle.remove(session)
         return blocks
 

@@ -32,6 +32,7 @@ class Waiting(Struct, eq=False):
         is_side: a side call (a title, a quota check) under its session's id, but not of its thread of turns.
         has_ticket: it came back for the place that an earlier refusal left it.
         would_wait: it passed although there was no room (shadow mode).
+        kept_for: the backend where the head of its prompt is being computed, so that it waited for that.
         is_hopeless: no engine could hold it; it goes there for the engine's own error.
     """
 
@@ -52,6 +53,7 @@ class Waiting(Struct, eq=False):
     is_side: bool = False
     has_ticket: bool = False
     is_hopeless: bool = False
+    kept_for: str | None = None
 
 
 class WaitQueue:

@@ -35,6 +35,7 @@ _BY_BACKEND: Final[tuple[tuple[str, str, _Read], ...]] = (
     ("prefill_tokens", "Prompt tokens sent and not computed yet.", _kv(lambda it: it.prefill_tokens)),
     ("admission_ratio", "Share of the KV cache that may be filled.", _kv(lambda it: it.admission_ratio)),
     ("external_ratio", "Of uncached prompt tokens, those from outside.", _kv(lambda it: it.external_ratio)),
+    ("prefix_cache_inert", "1 while no prefix is found there.", _kv(lambda it: it.is_prefix_cache_inert)),
     ("turn_cap", "Most turns at once, where more were seen to be slower.", _kv(lambda it: it.turn_cap)),
     ("engine_waiting_requests", "Requests that wait in the engine.", _engine(lambda it: it.waiting_requests)),
     ("draft_accept_ratio", "Accepted of proposed draft tokens.", _engine(lambda it: it.draft_accept_ratio)),

@@ -26,6 +26,7 @@ class ReportLog:
         self._capacity: dict[str, KvCapacity | None] = {}
         self._turn_caps: dict[str, int | None] = {}
         self._ranks: dict[str, int] = {}
+        self._inert: set[str] = set()
 
     def came(
         self,
@@ -36,6 +37,7 @@ class ReportLog:
         *,
         turn_cap: int | None = None,
         ranks: int = 1,
+        is_prefix_cache_inert: bool = False,
     ) -> None:
         """A good report.
 
@@ -46,6 +48,7 @@ class ReportLog:
             now: monotonic seconds when it was asked for.
             turn_cap: how many turns may run there, where the knee guard says so.
             ranks: engines that requests are sent to one by one.
+            is_prefix_cache_inert: no prefix that should lie there is found.
         """
         self._failed_since.pop(backend, None)
         if backend in self._stale:
@@ -58,6 +61,13 @@ class ReportLog:
             self._ranks[backend] = ranks
             self._log.event("backend.ranks", backend=backend, ranks=ranks)
         self._tell_capacity(backend, capacity, None)
+        if is_prefix_cache_inert != (backend in self._inert):
+            if is_prefix_cache_inert:
+                self._inert.add(backend)
+                self._log.event("backend.prefix_cache_inert", level="warning", backend=backend)
+            else:
+                self._inert.discard(backend)
+                self._log.event("backend.prefix_cache_works", backend=backend)
         if turn_cap != self._turn_caps.get(backend):
             self._turn_caps[backend] = turn_cap
             if turn_cap is None:

@@ -84,6 +84,7 @@ def _whole(parts: Sequence[KvSnapshot | None]) -> KvSnapshot | None:
         running_turns=sum(part.running_turns for part in known),
         idle_sessions=sum(part.idle_sessions for part in known),
         external_ratio=_mean([part.external_ratio for part in known]),
+        is_prefix_cache_inert=all(part.is_prefix_cache_inert for part in known),
         turn_cap=_total([part.turn_cap for part in known]),
     )
 
@@ -110,6 +111,7 @@ def _kv(room: EngineRoom, now: float) -> KvSnapshot | None:
         running_turns=running_turns,
         idle_sessions=ledger.resident_sessions - running_turns,
         external_ratio=room.external.ratio,
+        is_prefix_cache_inert=room.prefixes.is_inert,
         turn_cap=room.knee.cap,
     )
 

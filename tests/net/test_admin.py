@@ -132,6 +132,7 @@ def test_the_status_tells_who_waits_and_what_is_held(fleet):
         "running_turns": 2,
         "idle_sessions": 4,
         "external_ratio": 0.25,
+        "is_prefix_cache_inert": True,
         "turn_cap": 9,
     } == full["kv"]
     assert (3, 1, 0.43, 7) == tuple(

@@ -45,7 +45,7 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(*engines, tags=(), data_parallel=1, backend=None, **sections):
+async def fleet_of(*engines, tags=(), data_parallel=1, backend=None, each=(), **sections):
     """A fleet; `engines` are the models and adapters of each, `tags` what each backend has."""
     async with AsyncExitStack() as stack:
         started = [
@@ -57,7 +57,13 @@ async def fleet_of(*engines, tags=(), data_parallel=1, backend=None, **sections)
             for models, adapters in engines
         ]
         backends = [
-            {"url": engine.url, "name": f"b{at}", "tags": tags[at] if tags else (), **(backend or {})}
+            {
+                "url": engine.url,
+                "name": f"b{at}",
+                "tags": tags[at] if tags else (),
+                **(backend or {}),
+                **(each[at] if each else {}),
+            }
             for at, engine in enumerate(started)
         ]
         config = TidegateConfig.model_validate({"listen": {"port": 0}, "backends": backends, **sections})

@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.turns import OutputStats, StopReason
-from proxy.state.calibration import ExternalShare, ModelCalibration, PrefillRate, ReleaseRate, ReturnGaps, ReturnOdds
+from proxy.state.calibration import (
+    ExternalShare,
+    ModelCalibration,
+    PrefillRate,
+    PrefixWitness,
+    ReleaseRate,
+    ReturnGaps,
+    ReturnOdds,
+)
 
 
 def test_it_starts_with_what_agents_were_measured_at():
@@ -193,3 +201,44 @@ def test_the_share_from_outside_is_a_share(told):
         share.on_report(fetched, computed)
 
     assert share.ratio is None or 0.0 <= share.ratio <= 1.0
+
+
+def witness_of(*turns):
+    """A witness after turns: what was expected, and what was found."""
+    witness = PrefixWitness()
+    for expected, cached in turns:
+        witness.on_turn(expected, cached)
+    return witness
+
+
+def test_twenty_turns_that_find_nothing_are_no_accident():
+    """Of a hundred thousand tokens together."""
+    assert not witness_of(*[(10_000, 0)] * 19).is_inert
+    assert witness_of(*[(10_000, 0)] * 20).is_inert
+    assert not witness_of(*[(4_000, 0)] * 24).is_inert
+    assert witness_of(*[(4_000, 0)] * 25).is_inert
+
+
+def test_any_token_that_is_found_is_proof():
+    """Of a cache that had seemed to do nothing too."""
+    assert not witness_of(*[(10_000, 0)] * 30, (10_000, 16)).is_inert
+    assert not witness_of(*[(10_000, 0)] * 15, (0, 16), *[(10_000, 0)] * 15).is_inert
+
+
+def test_turns_that_expected_nothing_tell_nothing():
+    """A session's first."""
+    assert not witness_of(*[(0, 0)] * 100, *[(0, None)] * 100).is_inert
+
+
+def test_where_answers_do_not_tell_the_engine_itself_does():
+    """Its counters: looked up, and found."""
+    witness = witness_of(*[(10_000, None)] * 20)
+    assert not witness.is_inert
+    witness.on_report(None, None)
+    witness.on_report(0, 0)
+    assert not witness.is_inert
+
+    witness.on_report(200_000, 0)
+    assert witness.is_inert
+    witness.on_report(10_000, 64)
+    assert not witness.is_inert

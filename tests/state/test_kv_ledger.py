@@ -157,6 +157,48 @@ def test_residents_are_counted_and_forgotten():
     assert repr(ledger) == "<KvLedger 5/100 blocks: 5 pinned by 1, 0 idle of 0, 0 heads>"
 
 
+def test_a_head_is_warm_when_a_prompt_with_it_has_been_computed():
+    """Until then somebody may be waiting for it; a prompt that broke off has warmed nothing."""
+    ledger = ledger_of()
+    assert ledger.warming_since(1) is None
+    for number, sent_at in ((1, 5.0), (2, 6.0)):
+        ledger.take(number, Hold(session_of("a"), 1, 640, 640, 20.0, sent_at), HEAD_TOKENS)
+    assert ledger.warming_since(1) == 5.0
+
+    ledger.give_back(1)
+    assert ledger.warming_since(1) == 5.0
+    ledger.computed(2)
+    assert ledger.warming_since(1) is None
+
+
+def test_a_head_that_rests_is_warm():
+    """Whoever rests has been computed."""
+    ledger = ledger_of()
+    ledger.rest(session_of("a"), 20.0, 1, HEAD_TOKENS)
+
+    assert ledger.warming_since(1) is None
+    assert ledger.knows_head(1)
+
+
+def test_every_change_of_what_is_held_is_counted():
+    """So that what was worked out from it is known to be old."""
+    ledger, session = ledger_of(), session_of("a")
+    seen = [ledger.changes]
+    for happen in (
+        lambda: ledger.take(1, Hold(session, 1, 640, 640, 20.0, 5.0), HEAD_TOKENS),
+        lambda: ledger.grow(1, 700, 22.0),
+        lambda: ledger.computed(1),
+        lambda: ledger.rebook_head(1, 2 * HEAD_TOKENS),
+        lambda: ledger.give_back(1),
+        lambda: ledger.rest(session, 20.0, 1, HEAD_TOKENS),
+        lambda: ledger.evict(session),
+    ):
+        happen()
+        seen.append(ledger.changes)
+
+    assert seen == sorted(set(seen))
+
+
 class Bookings(RuleBasedStateMachine):
     """Whatever is booked in whatever order, the sums are those of the entries, and nothing leaves nothing."""
 

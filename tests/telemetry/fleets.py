@@ -27,6 +27,7 @@ def backend(**changes: Any) -> BackendSnapshot:
             running_turns=2,
             idle_sessions=4,
             external_ratio=0.25,
+            is_prefix_cache_inert=True,
             turn_cap=9,
         ),
         engine=EngineSnapshot(

@@ -117,3 +117,19 @@ def test_a_cap_on_turns_is_told_when_it_comes_changes_and_goes():
         ("backend.turn_cap", 5),
         ("backend.turn_cap_lifted", None),
     ]
+
+
+def test_a_prefix_cache_that_does_nothing_is_told_once_and_so_is_its_return():
+    """However many reports come in between."""
+    stream = io.StringIO()
+    log = configure("json", "debug", stream)
+    reports = ReportLog(log, stale_after_s=3.0)
+    for now, is_inert in enumerate((False, True, True, False, False)):
+        reports.came("a", SMALL, None, float(now), is_prefix_cache_inert=is_inert)
+    assert log.close()
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()][1:]
+    assert [(line["event"], line["level"]) for line in lines] == [
+        ("backend.prefix_cache_inert", "warning"),
+        ("backend.prefix_cache_works", "info"),
+    ]

@@ -157,7 +157,7 @@ def test_without_a_gate_only_the_backends_are_known(fleet):
 def test_ranks_are_summed_under_their_backends_name(fleet, gate):
     """What each holds adds up, and a limit is a share of the whole; misses of a rank that is gone stay counted."""
     fleet.ranks.see("a", 2)
-    gate.open_room("a#1")
+    gate.open_room("a#1", "a")
     gate.see_capacity("a#1", KvCapacity(total_blocks=500, block_tokens=100))
     gate.see_report("a#1", 10.0, usage_ratio=0.2, preemptions=0, is_short_of_memory=False)
     started(gate, "one", 10_000, 10.0)
@@ -182,6 +182,6 @@ def test_ranks_are_summed_under_their_backends_name(fleet, gate):
 def test_a_rank_of_unknown_size_leaves_the_whole_unknown(fleet, gate):
     """Half a cache is no cache's size."""
     fleet.ranks.see("a", 2)
-    gate.open_room("a#1")
+    gate.open_room("a#1", "a")
 
     assert seen(fleet, gate, 10.0).backends[0].kv is None
