@@ -26,16 +26,31 @@ class _Price:
         crowding: share of its blocks that is in use, by what it was told to take.
         token_s: seconds for each prompt token that does not lie there.
         seed: of its name.
-        weight: its share of newcomers among equals.
+        sessions: that run there, or whose blocks lie there.
+        weight: its share of newcomers among equals: tokens that it holds, by what it was told to take.
     """
 
-    __slots__ = ("_seen", "_weight", "busy_s", "crowding", "is_inert", "ledger", "room", "seed", "token_s", "weight")
+    __slots__ = (
+        "_seen",
+        "_weight",
+        "busy_s",
+        "crowding",
+        "is_inert",
+        "ledger",
+        "room",
+        "seed",
+        "sessions",
+        "token_s",
+        "weight",
+    )
 
     def __init__(self, name: str, room: EngineRoom, weight: float) -> None:
         self.room = room
         self.ledger = room.ledger
         self.seed = routing.seed_of(name)
-        self.weight = self._weight = weight
+        self._weight = weight
+        self.weight = weight * routing.UNKNOWN_TOKENS
+        self.sessions = 0
         self.busy_s = self.crowding = self.token_s = 0.0
         self.is_inert = False
         self._seen: tuple[int, float | None, int] = (-1, None, -1)
@@ -53,10 +68,8 @@ class _Price:
         ahead = ledger.uncached_in_flight(now, rate)
         self.busy_s = routing.busy_s(ahead, rate, room.inflight)
         capacity = ledger.capacity
-        if capacity is None:
-            self.crowding = 0.0
-            self.weight = self._weight
-        else:
+        self.sessions = len(ledger.holds) + len(ledger.idle)
+        if capacity is not None:
             self.crowding = ledger.used_blocks / (capacity.total_blocks * self._weight)
             self.weight = self._weight * capacity.total_tokens
 
@@ -129,7 +142,7 @@ class Homing:
 
     def _by_load(self, waiting: Waiting, names: list[str], home: str, may_fit: _Test) -> Iterator[str]:
         """Nobody knows what fits at home: it goes there unless that has much more to do than the others."""
-        loads = {name: self._rooms[name].inflight / self._price(name).weight for name in waiting.candidates}
+        loads = {name: self._rooms[name].inflight / self._weights.get(name, 1.0) for name in waiting.candidates}
         is_busy = routing.is_too_busy(loads[home], sum(loads.values()) / len(loads))
         if home in names and not is_busy:
             yield home
@@ -166,16 +179,24 @@ class Homing:
     def _costs(self, waiting: Waiting, names: Iterable[str], now: float) -> dict[str, float]:
         """Seconds that a request would cost on each of these, where nothing of its own lies."""
         head, tokens = waiting.turn.head, waiting.prompt_tokens
-        own_tokens = tokens - self._fitting.head_tokens(waiting) if head else tokens
         crowding_tokens = routing.CROWDING * tokens
         prices, herd = self._prices, self._herd
         costs: dict[str, float] = {}
+        with_head: list[str] = []
+        sessions, weight = 1, 0.0
         for name in names:
             price = prices.get(name) or self._price(name)
             price.look(now)
-            is_head_there = head and not price.is_inert and price.ledger.knows_head(head)
-            missing = own_tokens if is_head_there else tokens
-            costs[name] = price.busy_s + price.token_s * (missing + crowding_tokens * price.crowding)
+            costs[name] = price.busy_s + price.token_s * (tokens + crowding_tokens * price.crowding)
+            sessions += price.sessions
+            weight += price.weight
+            if head and not price.is_inert and price.ledger.knows_head(head):
+                with_head.append(name)
+        head_tokens = self._fitting.head_tokens(waiting) if with_head else 0
+        for name in with_head:
+            price = prices[name]
+            if routing.may_gather(price.sessions + 1, sessions * price.weight / weight):
+                costs[name] -= price.token_s * head_tokens
         if herd.is_keeping:
             for name in costs:
                 costs[name] += herd.promised_tokens(name, head) * prices[name].token_s

@@ -96,15 +96,28 @@ def test_a_backend_that_is_gone_moves_its_own_sessions_only():
     assert sum(home == "b" for home in homes.values()) > 0
 
 
-def test_a_new_session_goes_where_its_head_lies():
-    """When the backends have equally little to do."""
+def test_forty_that_come_when_nobody_runs_spread_too():
+    """Each has its turn and thinks before the next one comes: nothing but their number tells the backends apart."""
     stage = Stage(*FOUR, blocks=400)
-    stage.rest("first", 22, head=HEAD, head_blocks=20.0)
+    for number in range(40):
+        stage.rest(f"s{number}", 22, head=HEAD, head_blocks=20.0)
+        stage.wait(1)
+
+    homes = Counter(home_of(stage, f"s{number}") for number in range(40))
+    assert max(homes.values()) <= 13
+
+
+def test_a_new_session_goes_where_its_head_lies():
+    """When the backends have about as many sessions."""
+    stage = Stage(*FOUR, blocks=400)
+    for name in FOUR:
+        for number in range(2):
+            stage.rest(f"{name}{number}", 10, candidates=(name,))
+    stage.rest("first", 22, head=HEAD, head_blocks=20.0, candidates=("c",))
     stage.wait(1)
 
-    second = stage.ask("second", 22, head=HEAD, head_blocks=20.0)
-
-    assert second.backend == home_of(stage, "first")
+    assert stage.ask("second", 22, head=HEAD, head_blocks=20.0).backend == "c"
+    assert stage.ask("unlike", 22, head=HEAD + 1, head_blocks=20.0).backend != "c"
 
 
 def test_a_new_session_goes_past_a_backend_that_is_computing():

@@ -90,3 +90,11 @@ def test_half_of_computing_it_anew_is_long_enough_to_wait():
 def test_a_load_is_bounded(inflight, mean, is_too_busy):
     """1.25 times the mean and two turns."""
     assert routing.is_too_busy(inflight, mean) is is_too_busy
+
+
+@pytest.mark.parametrize(
+    ("sessions", "mean", "may"), [(1, 0.25, True), (2, 0.5, False), (13, 10.0, True), (14, 10.0, False)]
+)
+def test_a_head_gathers_so_many_and_no_more(sessions, mean, may):
+    """1.25 times the mean and one: of forty on four, thirteen."""
+    assert routing.may_gather(sessions, mean) is may
