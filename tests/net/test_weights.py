@@ -1,6 +1,5 @@
 """Weights of backends, over real sockets."""
 
-import asyncio
 from collections import Counter
 
 from tests.net.test_models import BASE, LONG, fleet_of
