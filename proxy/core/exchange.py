@@ -45,6 +45,7 @@ class Exchange(Struct, eq=False):
     expected_tokens: int | None = None
     estimated_tokens: int | None = None
     would_wait: bool = False
+    prefix_break: str | None = None
     note: str | None = None
     result: AttemptResult | None = None
     ending: Outcome | None = None
@@ -107,6 +108,7 @@ class Exchange(Struct, eq=False):
             expected_tokens=self.expected_tokens,
             estimated_tokens=self.estimated_tokens,
             would_wait=self.would_wait,
+            prefix_break=self.prefix_break,
             note=self.note,
         )
 

@@ -6,23 +6,27 @@ Called by the gate before it tries the request or lets it wait; the queue does n
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
+from typing import Final
 
 from proxy.core.turns import Rank, Turn
 from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
+from proxy.gate.lineage import Lineage, why_broken
 from proxy.gate.openings import Openings
 from proxy.policy import queueing
-from proxy.state.sessions import SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
+
+_LEAST_LOSS_TOKENS: Final = 1_024
+"""What nobody feels is no break: a title that was asked for before an agent's first turn is not the prefix of that."""
 
 
 class Arrivals:
     """Makes of a turn a request that may be tried, and teaches what its coming teaches.
 
     Args:
-        sessions: whose turns they are.
+        lineage: whose turns they are.
         queue: where copies of a turn may wait.
         lessons: for sizes and classes.
         fitting: for what no engine can hold.
@@ -35,7 +39,7 @@ class Arrivals:
     def __init__(
         self,
         *,
-        sessions: SessionTable,
+        lineage: Lineage,
         queue: WaitQueue,
         lessons: Lessons,
         fitting: Fitting,
@@ -44,7 +48,7 @@ class Arrivals:
         counters: Counter[str],
         max_hold_s: float,
     ) -> None:
-        self._sessions = sessions
+        self._lineage = lineage
         self._queue = queue
         self._lessons = lessons
         self._fitting = fitting
@@ -65,8 +69,9 @@ class Arrivals:
         patience_s: float | None,
     ) -> Waiting:
         """The request; an older copy of it that it replaces has left the queue. See `Gate.arrive` for the arguments."""
-        session, forgotten = self._sessions.touch(turn.session, now)
-        for gone in forgotten:
+        kin = self._lineage.find(turn, now)
+        session, relative = kin.session, kin.relative
+        for gone in kin.forgotten:
             self._openings.forget(gone.home)
             self._bookings.leave_home(gone)
         if session.stamp is not None and now > session.stamp_until:
@@ -75,7 +80,7 @@ class Arrivals:
             self._lessons.gaps.on_return(session.last_stop, now - session.idle_since)
             if session.turns == 1:
                 self._lessons.odds.on_return(session.is_named)
-        prompt_tokens = self._lessons.estimate(turn, session, model)
+        prompt_tokens = self._lessons.estimate(turn, session if relative is None else relative, model)
         waiting = Waiting(
             id=next(self._ids),
             turn=turn,
@@ -91,6 +96,12 @@ class Arrivals:
             fairness_key=turn.session.credential,
             is_side=self._lessons.is_side(turn, session, prompt_tokens),
         )
+        if relative is not None:
+            waiting.relative = relative
+            waiting.shared_tokens = self._lessons.shared_tokens(turn, relative, kin.depth, model)
+            self._counters["forks"] += relative is not session and not session.turns
+        if session.chain_length and not waiting.is_side:
+            self._note_break(waiting, kin.depth if relative is session else 0)
         waiting.is_hopeless = self._fitting.is_hopeless(waiting)
         # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
         waiting.rank = Rank.CONTROL if waiting.is_hopeless else self._lessons.rank(waiting)
@@ -110,3 +121,15 @@ class Arrivals:
             self._openings.forget(session.home)
             self._bookings.come_back(session)
         return waiting
+
+    def _note_break(self, waiting: Waiting, depth: int) -> None:
+        """Whether what its session's last turn left in the cache is of no use to it, and why."""
+        turn, session = waiting.turn, waiting.session
+        if depth == len(turn.chain) or self._lessons.extends(turn, session):
+            return
+        kept = waiting.shared_tokens
+        if turn.head == session.head:
+            kept = max(kept, session.head_tokens)
+        if min(waiting.prompt_tokens, session.context_tokens) - kept >= _LEAST_LOSS_TOKENS:
+            waiting.prefix_break = why_broken(turn, session, depth)
+            self._counters[f"prefix_breaks_{waiting.prefix_break}"] += 1

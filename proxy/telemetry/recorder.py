@@ -80,6 +80,8 @@ def _add_admission(fields: dict[str, Any], finished: FinishedRequest) -> None:
         fields["admission"] = finished.admission
         fields["estimated_tokens"] = finished.estimated_tokens
         fields["expected_tokens"] = finished.expected_tokens
+        if finished.prefix_break is not None:
+            fields["prefix_break"] = str(finished.prefix_break)
 
 
 def _add_usage(fields: dict[str, Any], usage: Usage) -> None:
