@@ -18,6 +18,8 @@ ATTRIBUTION: Final = "x-anthropic-billing-header:"
 """How the line begins that Claude Code puts before its system prompt, with a hash that changes (L01)."""
 _LATER_LINE: Final = "\n" + ATTRIBUTION
 _LATER_LINES: Final = re.compile(rf"\n{ATTRIBUTION}[^\n]*+")
+_LOOKED_THROUGH_CHARS: Final = 512
+"""So far into a system prompt a later line is looked for: what joins blocks may put a few words of its own first."""
 _CLIENT_VERSION: Final = re.compile(r"cc_version=([0-9]+\.[0-9]+\.[0-9]+)")
 _BINARY_TYPES: Final = frozenset({"image", "image_url", "input_image", "document", "input_file", "input_audio", "file"})
 _CHUNK_CHARS: Final = 2_048
@@ -105,11 +107,9 @@ class _Counter:
 
     def dump(self, part: Any) -> bytes:
         """A part's canonical JSON."""
-        return (
-            part.encode("utf-8", "surrogatepass")
-            if isinstance(part, str)
-            else orjson.dumps(self._clean(part), option=_SORTED)
-        )
+        if isinstance(part, str):
+            return part.encode("utf-8", "surrogatepass")
+        return orjson.dumps(part if _is_clean(part) else self._clean(part), option=_SORTED)
 
     def _clean(self, node: Any, depth: int = 0) -> Any:
         if isinstance(node, list):
@@ -139,11 +139,9 @@ class _Counter:
         kept = []
         for block in content:
             text = block.get("text") if isinstance(block, dict) else block
-            if isinstance(text, str) and ATTRIBUTION in text:
-                rest = self._shorn(text)
-                if not rest:
-                    continue
-                kept.append(rest if text is block else {**block, "text": rest})
+            if isinstance(text, str) and (rest := self._shorn(text)) is not text:
+                if rest:
+                    kept.append(rest if text is block else {**block, "text": rest})
             else:
                 kept.append(block)
         return kept
@@ -153,12 +151,28 @@ class _Counter:
         line = ""
         if text.startswith(ATTRIBUTION):
             line, _, text = text.partition("\n")
-        if _LATER_LINE in text:
+        if text.find(_LATER_LINE, 0, _LOOKED_THROUGH_CHARS) >= 0:
             line = line or text
-            text = _LATER_LINES.sub("", text)
+            text = _LATER_LINES.sub("", text, 1)
         if line and (version := _CLIENT_VERSION.search(line)):
             self.client_version = version[1]
         return text
+
+
+def _is_clean(message: Any) -> bool:
+    """Whether a message is certainly canonical, as nearly all are: then nothing of it need be copied."""
+    if not isinstance(message, dict) or "cache_control" in message or message.get("type", "message") != "message":
+        return False
+    content = message.get("content")
+    if not isinstance(content, list):
+        return isinstance(content, str)
+    for block in content:
+        if not isinstance(block, dict) or "cache_control" in block or not isinstance(block.get("content", ""), str):
+            return False
+        kind = block.get("type")
+        if not isinstance(kind, str) or kind in _BINARY_TYPES:
+            return False
+    return len(content) != 1 or kind != "text"
 
 
 def _scope(fields: Mapping[str, Any]) -> int:

@@ -13,7 +13,7 @@ from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
-from proxy.gate.lineage import Lineage, why_broken
+from proxy.gate.lineage import Kin, Lineage, why_broken
 from proxy.gate.openings import Openings
 from proxy.policy import queueing
 from proxy.state.wait_queue import Waiting, WaitQueue
@@ -69,9 +69,8 @@ class Arrivals:
         patience_s: float | None,
     ) -> Waiting:
         """The request; an older copy of it that it replaces has left the queue. See `Gate.arrive` for the arguments."""
-        kin = self._lineage.find(turn, now)
-        session, relative = kin.session, kin.relative
-        for gone in kin.forgotten:
+        session, forgotten, kin = self._lineage.find(turn, now)
+        for gone in forgotten:
             self._openings.forget(gone.home)
             self._bookings.leave_home(gone)
         if session.stamp is not None and now > session.stamp_until:
@@ -80,7 +79,8 @@ class Arrivals:
             self._lessons.gaps.on_return(session.last_stop, now - session.idle_since)
             if session.turns == 1:
                 self._lessons.odds.on_return(session.is_named)
-        prompt_tokens = self._lessons.estimate(turn, session if relative is None else relative, model)
+        relative = kin.relative if kin is not None else None
+        prompt_tokens = self._lessons.estimate(turn, relative or session, model)
         waiting = Waiting(
             id=next(self._ids),
             turn=turn,
@@ -96,12 +96,8 @@ class Arrivals:
             fairness_key=turn.session.credential,
             is_side=self._lessons.is_side(turn, session, prompt_tokens),
         )
-        if relative is not None:
-            waiting.relative = relative
-            waiting.shared_tokens = self._lessons.shared_tokens(turn, relative, kin.depth, model)
-            self._counters["forks"] += relative is not session and not session.turns
-        if session.chain_length and not waiting.is_side:
-            self._note_break(waiting, kin.depth if relative is session else 0)
+        if kin is not None:
+            self._note_kin(waiting, kin)
         waiting.is_hopeless = self._fitting.is_hopeless(waiting)
         # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
         waiting.rank = Rank.CONTROL if waiting.is_hopeless else self._lessons.rank(waiting)
@@ -122,10 +118,15 @@ class Arrivals:
             self._bookings.come_back(session)
         return waiting
 
-    def _note_break(self, waiting: Waiting, depth: int) -> None:
-        """Whether what its session's last turn left in the cache is of no use to it, and why."""
-        turn, session = waiting.turn, waiting.session
-        if depth == len(turn.chain) or self._lessons.extends(turn, session):
+    def _note_kin(self, waiting: Waiting, kin: Kin) -> None:
+        """It is not simply its session's next turn: what it shares with whom, and whether something broke."""
+        turn, session, relative = waiting.turn, waiting.session, kin.relative
+        if relative is not None:
+            waiting.relative = relative
+            waiting.shared_tokens = self._lessons.shared_tokens(turn, relative, kin.depth, waiting.model)
+            self._counters["forks"] += relative is not session and not session.turns
+        depth = kin.depth if relative is session else 0
+        if not session.chain_length or waiting.is_side or depth == len(turn.chain) > 0:
             return
         kept = waiting.shared_tokens
         if turn.head == session.head:

@@ -11,7 +11,9 @@ A named session is what its client says. Its relative is found in the same way.
 """
 
 from itertools import count
-from typing import NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from proxy.core.turns import UNNAMED, PrefixBreak, SessionKey, Turn
 from proxy.gate.lessons import Lessons
@@ -19,20 +21,19 @@ from proxy.state.prefix_index import PrefixIndex
 from proxy.state.sessions import Session, SessionTable
 
 
-class Kin(NamedTuple):
-    """What was found.
+class Kin(Struct, frozen=True, gc=False):
+    """What a turn has in common with others that is not simply its session's next one.
 
     Attributes:
-        session: whose turn it is.
-        forgotten: sessions that had to go for it.
-        relative: see `Waiting.relative`; None for a session's next turn, or where nothing is shared.
+        relative: see `Waiting.relative`; None where nothing is shared.
         depth: messages that it has in common with the relative.
     """
 
-    session: Session
-    forgotten: list[Session]
     relative: Session | None = None
     depth: int = 0
+
+
+_ALONE: Final = Kin()
 
 
 class Lineage:
@@ -50,11 +51,14 @@ class Lineage:
         self._lessons = lessons
         self._ids = count(1)
 
-    def find(self, turn: Turn, now: float) -> Kin:
-        """The session of a turn, made if it is not known, and its relative."""
+    def find(self, turn: Turn, now: float) -> tuple[Session, list[Session], Kin | None]:
+        """The session of a turn, made if it is not known, and the sessions that had to go for it.
+
+        Last comes its kin: None if it is its session's next turn.
+        """
         chain = turn.chain
         if not chain:
-            return Kin(*self._sessions.touch(turn.session, now))
+            return *self._sessions.touch(turn.session, now), _ALONE
         owner, depth = self._index.match(chain)
         is_twin = False
         key = turn.session
@@ -64,14 +68,16 @@ class Lineage:
         session, forgotten = self._sessions.touch(key, now)
         self._index.add(chain, depth, session.key)
         session.latest = chain[-1]
-        if owner is None or (session.chain_length and self._lessons.extends(turn, session)):
-            return Kin(session, forgotten)
+        if session.chain_length and self._lessons.extends(turn, session):
+            return session, forgotten, None
+        if owner is None:
+            return session, forgotten, _ALONE
         if is_twin and not session.turns:
             self._index.add_twin(chain[-1], session.key)
         relative = session if owner == session.key else self._sessions.get(owner)
         if relative is not session:
             self._index.keep(chain[depth - 1])
-        return Kin(session, forgotten, relative, depth)
+        return session, forgotten, Kin(relative, depth)
 
     def _key_of(self, turn: Turn, owner: SessionKey | None, depth: int) -> SessionKey:
         """The key of the session that a turn of a client belongs to which names none."""

@@ -42,11 +42,11 @@ class PrefixIndex:
 
     def match(self, chain: Sequence[int]) -> tuple[SessionKey | None, int]:
         """The session whose prompts have the longest beginning in common with this one, and of how many messages."""
-        owners = self._owners
-        for depth in range(len(chain), 0, -1):
-            owner = owners.get(chain[depth - 1])
-            if owner is not None:
-                return owner, depth
+        owners, depth = self._owners, len(chain)
+        for digest in reversed(chain):
+            if digest in owners:
+                return owners[digest], depth
+            depth -= 1
         return None, 0
 
     def add(self, chain: Sequence[int], depth: int, key: SessionKey) -> None:
