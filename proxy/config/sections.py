@@ -233,6 +233,17 @@ class AdmissionConfig(SectionConfig):
     )
 
 
+class RoutingConfig(SectionConfig):
+    """How prefixes that engines have cached are found again."""
+
+    strip_attribution: bool = setting(
+        False,
+        "Takes the line out of system prompts that Claude Code puts before them (x-anthropic-billing-header) and that "
+        "changes from session to session. vLLM does so itself on /v1/messages since March 2026, and nowhere else.",
+        "Where an engine keeps the line, sessions share none of their prompts without this; no other byte is changed.",
+    )
+
+
 class QueueConfig(SectionConfig):
     """The requests that wait for room."""
 
@@ -358,6 +369,9 @@ class TidegateConfig(SectionConfig):
     admission: AdmissionConfig = Field(
         default=AdmissionConfig(),
         description="Whether requests wait at the proxy until an engine's KV cache has room for them.",
+    )
+    routing: RoutingConfig = Field(
+        default=RoutingConfig(), description="How prefixes that engines have cached are found again."
     )
     queue: QueueConfig = Field(default=QueueConfig(), description="The requests that wait for room.")
     retry: RetryConfig = Field(

@@ -5,7 +5,7 @@ Only for measuring and comparing: the bytes that are sent on are never touched. 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -96,6 +96,17 @@ def facts_of(fields: Mapping[str, Any], credential: str = "") -> PromptFacts:
         opening=chain[0] if chain else digest,
         client_version=counter.client_version,
     )
+
+
+def system_texts(fields: Mapping[str, Any]) -> Iterator[str]:
+    """The texts that a body's system prompt is made of, wherever its dialect puts them."""
+    messages, leading = _messages(fields)
+    parts = [fields.get(name) for name in _SYSTEM_FIELDS] + [message.get("content") for message in messages[:leading]]
+    for part in parts:
+        for block in part if isinstance(part, list) else [part]:
+            text = block.get("text") if isinstance(block, dict) else block
+            if isinstance(text, str):
+                yield text
 
 
 class _Counter:
