@@ -320,11 +320,13 @@ def _rewriter(
         last = [reading.last(backend.name) for backend in fleet.backends] if reading is not None else [None]
         return all(one is not None and one.reports for one in last)
 
-    if names is None and not config.models.clamp_max_tokens and asks == "off":
+    strips = config.routing.strip_attribution
+    if names is None and not config.models.clamp_max_tokens and asks == "off" and not strips:
         return None
     return Rewriter(
         names=names,
         context_tokens=fleet.models.context_tokens if config.models.clamp_max_tokens else None,
+        strips_attribution=strips,
         asks_usage={"off": None, "on": lambda: True, "auto": are_all_known}[asks],
     )
 

@@ -167,6 +167,7 @@ class WaitingRoom:
         exchange.expected_tokens = placement.expected_tokens
         exchange.estimated_tokens = waiting.prompt_tokens
         exchange.would_wait = placement.would_wait
+        exchange.prefix_break = waiting.prefix_break
         return placement
 
     def end(self, placement: Placement, end: TurnEnd, *, was_not_served: bool = False) -> None:

@@ -15,6 +15,7 @@ from proxy.config.faults import section_of
 from proxy.core.backends import Backend
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import RequestView
+from proxy.core.turns import PrefixBreak
 from proxy.dialects import routes
 from proxy.net import header_rules
 from proxy.net.forward import request_head
@@ -131,7 +132,10 @@ def test_named_metrics_and_outcomes_exist(page):
     """Every metric and every ending can be found where the page says; `docs/metrics.md` is checked by its own test."""
     text = page.read_text(encoding="utf-8")
     metrics = set(re.findall(r"\btidegate_[a-z_]+[a-z]\b", text)) - {"tidegate_"}
-    endings = set(re.findall(r"\b(?:refused|upstream_error|client)_[a-z_]+\b(?!\.)", text)) - {"client_side"}
+    endings = set(re.findall(r"\b(?:refused|upstream_error|client)_[a-z_]+\b(?!\.)", text)) - {
+        "client_side",
+        PrefixBreak.CLIENT_UPGRADE,
+    }
     known = {outcome.value for outcome in Outcome}
 
     assert {name for name in metrics if name not in METRICS} == set()

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.outcomes import Outcome
+from proxy.core.turns import PrefixBreak
 from proxy.telemetry.logs import configure
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
@@ -17,6 +18,7 @@ ADMITTED = {
     "would_wait": True,
     "estimated_tokens": 110,
     "expected_tokens": 64,
+    "prefix_break": "system",
 }
 
 PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -74,6 +76,13 @@ def test_every_ending_has_a_row():
     documented = [row[0].strip("`") for row in rows_of("Endings")]
 
     assert sorted(documented) == sorted(outcome.value for outcome in Outcome)
+
+
+def test_every_reason_of_a_broken_prefix_is_explained():
+    """The row names exactly the members of the enum."""
+    (meaning,) = [row[3] for row in rows_of("The metrics") if row[0] == "`tidegate_prefix_breaks_total`"]
+
+    assert {reason.value for reason in PrefixBreak} <= set(re.findall(r"`(\w+)`", meaning))
 
 
 def test_every_metric_that_the_page_mentions_exists(families):

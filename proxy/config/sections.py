@@ -252,13 +252,20 @@ class AdmissionConfig(SectionConfig):
 
 
 class RoutingConfig(SectionConfig):
-    """Which backend a session goes to."""
+    """Which backend a session goes to, and how prefixes that engines have cached are found again."""
 
     hold_herd: bool = setting(
         True,
         "Of prompts that begin with the same system text and tools, none of them cached on a backend, one goes there "
         "and the others wait for its first token, 2 s at most.",
         "An engine that gets them at once computes that beginning for each of them.",
+    )
+
+    strip_attribution: bool = setting(
+        False,
+        "Takes the line out of system prompts that Claude Code puts before them (x-anthropic-billing-header) and that "
+        "changes from session to session. vLLM does so itself on /v1/messages since March 2026, and nowhere else.",
+        "Where an engine keeps the line, sessions share none of their prompts without this; no other byte is changed.",
     )
 
 
@@ -388,7 +395,10 @@ class TidegateConfig(SectionConfig):
         default=AdmissionConfig(),
         description="Whether requests wait at the proxy until an engine's KV cache has room for them.",
     )
-    routing: RoutingConfig = Field(default=RoutingConfig(), description="Which backend a session goes to.")
+    routing: RoutingConfig = Field(
+        default=RoutingConfig(),
+        description="Which backend a session goes to, and how prefixes that engines have cached are found again.",
+    )
     queue: QueueConfig = Field(default=QueueConfig(), description="The requests that wait for room.")
     retry: RetryConfig = Field(
         default=RetryConfig(),

@@ -140,6 +140,7 @@ class FinishedRequest(Struct, gc=False):
         expected_tokens: prompt tokens that were believed cached.
         estimated_tokens: prompt tokens as admission estimated them before sending.
         would_wait: it was let through although it would have had to wait (admission in shadow mode).
+        prefix_break: why it could not use what its session's last turn left in the cache; a `PrefixBreak`.
     """
 
     request_id: str
@@ -167,4 +168,5 @@ class FinishedRequest(Struct, gc=False):
     expected_tokens: int | None = None
     estimated_tokens: int | None = None
     would_wait: bool = False
+    prefix_break: str | None = None
     note: str | None = None

@@ -51,6 +51,22 @@ class StopReason(StrEnum):
     """Cut at a limit, or not seen. An agent usually comes back at once."""
 
 
+@unique
+class PrefixBreak(StrEnum):
+    """Why a session's turn cannot use what its last one left in the cache. Labels of a metric."""
+
+    MODEL = "model"
+    """Another model or adapter is asked for, or another cache salt."""
+    CLIENT_UPGRADE = "client_upgrade"
+    """Another version of the client, which brings other tools or another system prompt."""
+    TOOLS = "tools"
+    SYSTEM = "system"
+    COMPACTION = "compaction"
+    """Less than half of the last turn's messages are still there, or it is another conversation."""
+    EDITED = "edited"
+    """A message was changed or taken out."""
+
+
 class Turn(Struct, frozen=True, gc=False):
     """What admission needs to know of a request.
 
@@ -58,8 +74,12 @@ class Turn(Struct, frozen=True, gc=False):
         text_bytes: bytes of prompt text: system, tools, messages; no base64.
         extra_tokens: fixed cost of images and other parts that are not text.
         head_bytes: the part of `text_bytes` that is system and tools.
-        head: a digest of system and tools; sessions with the same one share that prefix.
-        chain: one digest a message, each covering all before it; tells whether a turn extends the last one.
+        head: a digest of system and tools, for one model and cache salt; sessions with the same one share that prefix.
+        scope: a digest of the model and the cache salt; tells why a head changed, like the next two.
+        tools: a digest of the tools.
+        client: a digest of which program sends it, and of its version.
+        chain: one digest a message, each covering all before it, the head and the credential too.
+        spans: for each message, the bytes of prompt text up to its end; empty when not known.
         output_limit_tokens: the client's cap on the answer, or None.
         patience_s: the client's own timeout, if it said one.
         twin: a digest of the whole body; two requests of a session with the same one are copies; 0 for never.
@@ -71,7 +91,11 @@ class Turn(Struct, frozen=True, gc=False):
     extra_tokens: int = 0
     head_bytes: int = 0
     head: int = 0
+    scope: int = 0
+    tools: int = 0
+    client: int = 0
     chain: tuple[int, ...] = ()
+    spans: tuple[int, ...] = ()
     output_limit_tokens: int | None = None
     patience_s: float | None = None
     twin: int = 0

@@ -1,4 +1,6 @@
-"""The changes to a request that settings ask for: another model name, a smaller limit, a count of tokens. Pure.
+"""The changes to a request that settings ask for: another model name, a smaller limit, a count of tokens and the like.
+
+Pure.
 
 Without such a setting there is no rewriter, and bodies pass untouched. What is changed is one value, or one field more;
 every other byte stays as it came.
@@ -10,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from proxy.core.requests import Route
+from proxy.dialects.attribution import without_attribution
 from proxy.dialects.body_fields import with_member, with_value
 from proxy.dialects.model_names import ModelNames
 from proxy.dialects.prompts import facts_of
@@ -47,6 +50,7 @@ class Rewriter:
     Args:
         names: aliases of models, or None.
         context_tokens: a model's context, None where it is not known; None turns the clamp off.
+        strips_attribution: whether Claude Code's attribution line is taken out.
         asks_usage: asked for each stream whether the engine is to count its tokens; None for never.
     """
 
@@ -56,10 +60,12 @@ class Rewriter:
         names: ModelNames | None = None,
         context_tokens: Callable[[str], int | None] | None = None,
         asks_usage: Callable[[], bool] | None = None,
+        strips_attribution: bool = False,
     ) -> None:
         self._names = names
         self._context_tokens = context_tokens
         self._asks_usage = asks_usage
+        self._strips_attribution = strips_attribution
 
     def rewrite(self, route: Route, body: bytes, facts: BodyFacts) -> Rewritten:
         """A request as it is to be sent on; unchanged where no setting applies to it."""
@@ -68,6 +74,8 @@ class Rewriter:
             done = _renamed(route, done, facts.model, self._names.served_name(facts.model))
         if self._context_tokens is not None and route.generates and done.facts.model is not None:
             done = _clamped(done, self._context_tokens(done.facts.model))
+        if self._strips_attribution and not route.is_multipart:
+            done = done._replace(body=without_attribution(done.body, done.facts.fields))
         if self._asks_usage is not None and _may_ask(route, done.facts) and self._asks_usage():
             done = done._replace(body=with_member(done.body, _ASK), hides_usage=True)
         return done

@@ -18,6 +18,7 @@ _CLAUDE_CODE_PATIENCE_S: Final = 300.0
 """It says 600, but gives a silent connection up after 300 s, and one on which there are only pings too."""
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 """Whole from the TypeScript SDKs, with a decimal point from the Python ones."""
+_USER_AGENT: Final = istr("user-agent")
 _CLASS_HEADER: Final = istr("x-tidegate-class")
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -30,20 +31,25 @@ def turn_of(headers: Mapping[str, str], fields: Mapping[str, Any], body: bytes) 
         fields: the parsed body.
         body: the body's bytes.
     """
+    credential = credential_digest(headers)
     try:
-        prompt = facts_of(fields)
+        prompt = facts_of(fields, credential)
     except (TypeError, ValueError, RecursionError):
         # Nested beyond measuring, or otherwise odd: the engine will judge it, by its plain size it counts here.
         whole = digest_of(body)
-        prompt = PromptFacts(len(body), 0, 0, 0, (whole,), whole)
+        prompt = PromptFacts(len(body), chain=(whole,), spans=(len(body),), opening=whole)
     named = named_session(headers, fields)
     return Turn(
-        session=session_key(credential_digest(headers), named, prompt.opening),
+        session=session_key(credential, named, prompt.opening),
         text_bytes=prompt.text_bytes,
         extra_tokens=prompt.extra_tokens,
         head_bytes=prompt.head_bytes,
         head=prompt.head,
+        scope=prompt.scope,
+        tools=prompt.tools,
+        client=digest_of((headers.get(_USER_AGENT, "") + prompt.client_version).encode("utf-8", "surrogateescape")),
         chain=prompt.chain,
+        spans=prompt.spans,
         output_limit_tokens=_output_limit(fields),
         patience_s=_patience_s(headers),
         # Copies are told from equal requests only where the client says whose turn it is.
@@ -65,6 +71,6 @@ def _patience_s(headers: Mapping[str, str]) -> float | None:
         value = headers.get(name)
         if value and _SECONDS.fullmatch(value):
             said_s = max(1.0, float(value))
-            is_claude_code = headers.get("user-agent", "").startswith(CLAUDE_CODE)
+            is_claude_code = headers.get(_USER_AGENT, "").startswith(CLAUDE_CODE)
             return min(said_s, _CLAUDE_CODE_PATIENCE_S) if is_claude_code else said_s
     return None

@@ -13,21 +13,23 @@ from proxy.gate import tickets
 from proxy.gate.bookings import Bookings
 from proxy.gate.fitting import Fitting
 from proxy.gate.lessons import Lessons
+from proxy.gate.lineage import Kin, Lineage, why_broken
 from proxy.gate.openings import Openings
 from proxy.policy import queueing
-from proxy.state.sessions import SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
 
 _CONTROL: Final = Rank.CONTROL
 _RESIDENT: Final = Rank.RESIDENT
 _SESSION: Final = Rank.SESSION
+_LEAST_LOSS_TOKENS: Final = 1_024
+"""What nobody feels is no break: a title that was asked for before an agent's first turn is not the prefix of that."""
 
 
 class Arrivals:
     """Makes of a turn a request that may be tried, and teaches what its coming teaches.
 
     Args:
-        sessions: whose turns they are.
+        lineage: whose turns they are.
         queue: where copies of a turn may wait.
         lessons: for sizes and classes.
         fitting: for what no engine can hold.
@@ -40,7 +42,7 @@ class Arrivals:
     def __init__(
         self,
         *,
-        sessions: SessionTable,
+        lineage: Lineage,
         queue: WaitQueue,
         lessons: Lessons,
         fitting: Fitting,
@@ -49,7 +51,7 @@ class Arrivals:
         counters: Counter[str],
         max_hold_s: float,
     ) -> None:
-        self._sessions = sessions
+        self._lineage = lineage
         self._queue = queue
         self._lessons = lessons
         self._fitting = fitting
@@ -70,7 +72,7 @@ class Arrivals:
         patience_s: float | None,
     ) -> Waiting:
         """The request; an older copy of it that it replaces has left the queue. See `Gate.arrive` for the arguments."""
-        session, forgotten = self._sessions.touch(turn.session, now)
+        session, forgotten, kin = self._lineage.find(turn, now)
         for gone in forgotten:
             self._openings.forget(gone.home)
             self._bookings.leave_home(gone)
@@ -80,7 +82,8 @@ class Arrivals:
             self._lessons.gaps.on_return(session.last_stop, now - session.idle_since)
             if session.turns == 1:
                 self._lessons.odds.on_return(session.is_named)
-        prompt_tokens = self._lessons.estimate(turn, session, model)
+        relative = kin.relative if kin is not None else None
+        prompt_tokens = self._lessons.estimate(turn, relative or session, model)
         waiting = Waiting(
             id=next(self._ids),
             turn=turn,
@@ -96,6 +99,8 @@ class Arrivals:
             fairness_key=turn.session.credential,
             is_side=self._lessons.is_side(turn, session, prompt_tokens),
         )
+        if kin is not None:
+            self._note_kin(waiting, kin)
         waiting.is_hopeless = self._fitting.is_hopeless(waiting)
         # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.
         waiting.rank = _CONTROL if waiting.is_hopeless else self._lessons.rank(waiting)
@@ -115,3 +120,20 @@ class Arrivals:
             self._openings.forget(session.home)
             self._bookings.come_back(session)
         return waiting
+
+    def _note_kin(self, waiting: Waiting, kin: Kin) -> None:
+        """It is not simply its session's next turn: what it shares with whom, and whether something broke."""
+        turn, session, relative = waiting.turn, waiting.session, kin.relative
+        if relative is not None:
+            waiting.relative = relative
+            waiting.shared_tokens = self._lessons.shared_tokens(turn, relative, kin.depth, waiting.model)
+            self._counters["forks"] += relative is not session and not session.turns
+        depth = kin.depth if relative is session else 0
+        if not session.chain_length or waiting.is_side or depth == len(turn.chain) > 0:
+            return
+        kept = waiting.shared_tokens
+        if turn.head == session.head:
+            kept = max(kept, session.head_tokens)
+        if min(waiting.prompt_tokens, session.context_tokens) - kept >= _LEAST_LOSS_TOKENS:
+            waiting.prefix_break = why_broken(turn, session, depth)
+            self._counters[f"prefix_breaks_{waiting.prefix_break}"] += 1

@@ -71,7 +71,7 @@ class Bookings:
             would_wait=waiting.would_wait,
         )
         if is_known:
-            placement.prefix = _prefix(session, took, waiting.prompt_tokens)
+            placement.prefix = _prefix(waiting, took)
             if not is_apart:
                 self._move_in(session, name, now)
             private = took.private_blocks
@@ -233,12 +233,15 @@ class Bookings:
         return running + kept_by.get(mine, (0, 0.0))[1] > room.capacity.total_blocks / len(keys)
 
 
-def _prefix(session: Session, took: Footprint, prompt_tokens: int) -> str:
+def _prefix(waiting: Waiting, took: Footprint) -> str:
     """What of a turn's prompt we believe cached where it goes, before it moves in there; see `Placement.prefix`."""
+    session = waiting.session
     # How much of it that is, nobody knows where the engine does not count.
     is_uncounted = session.turns > 0 and not session.prompt_tokens
-    if took.expected_tokens or (is_uncounted and session.residency is _IN and session.home == took.backend):
+    if is_uncounted and session.residency is _IN and session.home == took.backend:
         return "warm"
+    if took.expected_tokens:
+        return "warm" if waiting.relative in (None, session) else "shared"
     if session.turns and session.home is not None and session.home != took.backend:
         return "moved"
-    return "shared" if took.uncached_tokens < prompt_tokens else "cold"
+    return "shared" if took.uncached_tokens < waiting.prompt_tokens else "cold"

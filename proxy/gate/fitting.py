@@ -11,7 +11,7 @@ from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
 from proxy.gate.herd import Herd
 from proxy.gate.lessons import Lessons
 from proxy.state.kv_ledger import KvLedger
-from proxy.state.sessions import Residency, SessionTable
+from proxy.state.sessions import Residency, Session, SessionTable
 from proxy.state.wait_queue import Waiting
 
 
@@ -76,7 +76,7 @@ class Fitting:
         return expected
 
     def own_tokens(self, waiting: Waiting, name: str) -> int:
-        """Those of its own."""
+        """Those of its session, or of the one that it branches off from."""
         room = self._rooms[name]
         return 0 if room.prefixes.is_inert else self._expected(waiting, name, room.ledger)
 
@@ -167,10 +167,19 @@ class Fitting:
         return self._look(waiting, name) if had_head and not self._rooms[name].ledger.knows_head(head) else took
 
     def _expected(self, waiting: Waiting, name: str, ledger: KvLedger) -> int:
-        """Prompt tokens that we believe cached: the session's own last prompt, if its blocks still lie there."""
-        session = waiting.session
-        lies_there = session.home == name and (session.inflight > 0 or ledger.idle_of(session) > 0)
-        if not lies_there or ledger.capacity is None or not self._lessons.extends(waiting.turn, session):
+        """Prompt tokens that we believe cached: its session's last prompt, or what it shares with a relative's."""
+        session, capacity = waiting.session, ledger.capacity
+        if capacity is None:
             return 0
-        block_tokens = ledger.capacity.block_tokens
-        return min(session.prompt_tokens, waiting.prompt_tokens) // block_tokens * block_tokens
+        if _lies_there(session, name, ledger) and self._lessons.extends(waiting.turn, session):
+            tokens = session.prompt_tokens
+        elif waiting.relative is not None and _lies_there(waiting.relative, name, ledger):
+            tokens = waiting.shared_tokens
+        else:
+            return 0
+        return min(tokens, waiting.prompt_tokens) // capacity.block_tokens * capacity.block_tokens
+
+
+def _lies_there(session: Session, name: str, ledger: KvLedger) -> bool:
+    """Whether the prefix of a session still lies on a backend, used or not."""
+    return session.home == name and (session.inflight > 0 or ledger.idle_of(session) > 0)

@@ -21,12 +21,14 @@ from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.herd import Herd
 from proxy.gate.homing import Homing
 from proxy.gate.lessons import Lessons
+from proxy.gate.lineage import Lineage
 from proxy.gate.openings import Openings
 from proxy.gate.placement import Placement
 from proxy.gate.settings import GateSettings
 from proxy.gate.wake_ups import next_by_time_alone
 from proxy.policy import limit as limits
 from proxy.policy import queueing
+from proxy.state.prefix_index import PrefixIndex
 from proxy.state.sessions import Residency, SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
 
@@ -65,6 +67,7 @@ class Gate:
         self._new_room = partial(room, *learned, settings.report_interval_s, guards_knee=settings.guards_knee)
         self.rooms = {name: self._new_room() for name in backends}
         self.sessions = SessionTable()
+        self.prefixes = PrefixIndex()
         self.queue = WaitQueue(capacity=settings.max_waiting, capacity_bytes=settings.max_waiting_bytes)
         self.counters: Counter[str] = Counter()
         self._herd = Herd(self.rooms, self.lessons, self.counters, is_on=settings.holds_herd and settings.is_enforcing)
@@ -76,7 +79,7 @@ class Gate:
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
         self._arrivals = Arrivals(
-            sessions=self.sessions,
+            lineage=Lineage(self.sessions, self.prefixes, self.lessons),
             queue=self.queue,
             lessons=self.lessons,
             fitting=self._fitting,

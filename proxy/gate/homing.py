@@ -197,6 +197,11 @@ class Homing:
             price = prices[name]
             if routing.may_gather(price.sessions + 1, sessions * price.weight / weight):
                 costs[name] -= price.token_s * head_tokens
+        kin_home = waiting.relative_home
+        if kin_home is not None and kin_home in costs:
+            # What it shares with a relative beyond the head is shared with few: it may draw in any case.
+            beyond = self._fitting.own_tokens(waiting, kin_home) - self._fitting.head_tokens(waiting)
+            costs[kin_home] -= prices[kin_home].token_s * max(0, beyond)
         if herd.is_keeping:
             for name in costs:
                 costs[name] += herd.promised_tokens(name, head) * prices[name].token_s

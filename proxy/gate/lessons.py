@@ -57,6 +57,24 @@ class Lessons:
         chain = turn.chain
         return length <= len(chain) and chain[length - 1] == session.chain_end
 
+    def shared_tokens(self, turn: Turn, relative: Session, depth: int, model: str) -> int:
+        """Prompt tokens that a turn has in common with a session's last computed prompt.
+
+        Args:
+            turn: the turn.
+            relative: the session.
+            depth: messages that the two have in common.
+            model: whose text it is.
+        """
+        if self.extends(turn, relative):
+            return relative.prompt_tokens
+        if depth > relative.chain_length or not relative.prompt_tokens or not turn.spans:
+            return 0  # not computed yet, or nobody knows how much that is
+        text_bytes = turn.spans[depth - 1]
+        # Both err, one by the images, the other by the kind of text: rather too little is expected.
+        by_count = relative.prompt_tokens * text_bytes // max(relative.text_bytes, text_bytes)
+        return min(by_count, math.floor(text_bytes / self._model(model).bytes_per_token))
+
     def is_side(self, turn: Turn, session: Session, prompt_tokens: int) -> bool:
         """Whether a turn is a side call: much smaller than its session, and another head (a compaction keeps it)."""
         is_other = session.turns > 0 and turn.head != session.head
@@ -138,6 +156,7 @@ class Lessons:
         session.head, session.head_tokens = turn.head, self.head_tokens(waiting)
         session.chain_length = len(turn.chain)
         session.chain_end = turn.chain[-1] if turn.chain else 0
+        session.scope, session.tools, session.client = turn.scope, turn.tools, turn.client
         if end.prompt_tokens is not None:
             if session.prompt_tokens:
                 room.note_turn_growth(end.prompt_tokens - session.prompt_tokens)

@@ -33,6 +33,8 @@ class Session:
         prompt_tokens: the prompt of its last turn, as counted by the engine; 0 until it was.
         text_bytes: prompt text of that turn.
         chain_length: messages of that turn; `chain_end` is the digest over them.
+        scope: see `core.turns.Turn`, of that turn, like `tools` and `client`.
+        latest: the digest over all messages of the turn that came last, computed or not.
         turns: turns whose prompt was computed.
         head_tokens: the part of that turn's prompt that other sessions share.
         has_blocks: blocks of it lie at home that are not booked as idle: found there by a running turn, or computed.
@@ -55,6 +57,10 @@ class Session:
     text_bytes: int = 0
     chain_length: int = 0
     chain_end: int = 0
+    scope: int = 0
+    tools: int = 0
+    client: int = 0
+    latest: int = 0
     turns: int = 0
     has_blocks: bool = False
     inflight: int = 0

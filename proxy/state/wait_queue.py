@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from proxy.core.turns import Rank, Turn
+from proxy.core.turns import PrefixBreak, Rank, Turn
 from proxy.state.sessions import Session
 
 MAX_WAITING: Final = 512
@@ -34,6 +34,10 @@ class Waiting(Struct, eq=False):
         would_wait: it passed although there was no room (shadow mode).
         kept_for: the backend where the head of its prompt is being computed, so that it waited for that.
         is_hopeless: no engine could hold it; it goes there for the engine's own error.
+        relative: the session whose last prompt began like this one, though this is not simply its next turn: another
+            one from which it branches off, or its own before a change.
+        shared_tokens: prompt tokens that it has in common with what was computed for that one, the head included.
+        prefix_break: why it cannot use what its session's last turn left in the cache.
     """
 
     id: int
@@ -54,6 +58,14 @@ class Waiting(Struct, eq=False):
     has_ticket: bool = False
     is_hopeless: bool = False
     kept_for: str | None = None
+    relative: Session | None = None
+    shared_tokens: int = 0
+    prefix_break: PrefixBreak | None = None
+
+    @property
+    def relative_home(self) -> str | None:
+        """Where the tokens that it shares were computed."""
+        return self.relative.home if self.relative is not None and self.shared_tokens else None
 
 
 class WaitQueue:

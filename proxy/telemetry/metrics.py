@@ -151,6 +151,7 @@ class Metrics:
         self._retries = self._counter("retries", "Attempts that were repeated.", ["reason"])
         self._tokens = self._counter("tokens", "Tokens that engines reported.", ["model", "kind"])
         self._would_wait = self._counter("would_wait", "Requests let through that would have waited.", ["class"])
+        self._breaks = self._counter("prefix_breaks", "Turns whose session's prefix was of no use to them.", ["reason"])
         self._expected = self._counter("prefix_expected_tokens", "Prompt tokens believed cached.", ["backend"])
         self._hits = self._counter("prefix_hit_tokens", "Of those, tokens that were cached.", ["backend"])
 
@@ -218,6 +219,8 @@ class Metrics:
             self._queue_wait.observe(finished.queue_wait_s, finished.queue, _how_waiting_ended(finished))
             if finished.would_wait:
                 self._would_wait.inc(finished.queue)
+        if finished.prefix_break is not None:
+            self._breaks.inc(finished.prefix_break)
         if finished.estimated_tokens and counted:
             self._estimates.observe(finished.estimated_tokens / counted, "prompt")
         if finished.backend is not None and finished.expected_tokens and cached is not None:

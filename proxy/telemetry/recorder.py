@@ -86,6 +86,8 @@ def _add_admission(line: dict[str, Any], finished: FinishedRequest) -> None:
         line["prefix"] = finished.prefix
         line["estimated_tokens"] = finished.estimated_tokens
         line["expected_tokens"] = finished.expected_tokens
+        if finished.prefix_break is not None:
+            line["prefix_break"] = str(finished.prefix_break)
 
 
 def _add_usage(line: dict[str, Any], usage: Usage) -> None:

@@ -146,6 +146,9 @@ class Crowd:
             text_bytes=4 * (tokens + head_tokens),
             head_bytes=4 * head_tokens,
             head=1 + number % HEADS if head_tokens else 0,
+            scope=self._rng.getrandbits(64),
+            tools=self._rng.getrandbits(64),
+            client=self._rng.getrandbits(64),
             chain=chain,
             output_limit_tokens=output_limit_tokens,
         )

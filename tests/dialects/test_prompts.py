@@ -35,6 +35,32 @@ def test_the_attribution_hash_changes_nothing():
     assert facts_of(attributed("a1b2c")) == facts_of(attributed("0ffee")) == facts_of(body(said("hi")))
 
 
+LINE = "x-anthropic-billing-header: cc_version=2.1.200.0d9; cc_entrypoint=cli; cch=%s;"
+PLACES = {
+    "string": lambda line: {"system": f"{line}\nYou are."},
+    "later line": lambda line: {"system": f"You are.\n{line}\nAn agent."},
+    "block": lambda line: {"system": [{"type": "text", "text": line}, {"type": "text", "text": "You are."}]},
+    "block with more": lambda line: {"system": [{"type": "text", "text": f"{line}\nYou are."}]},
+    "system message": lambda line: {"messages": [{"role": "system", "content": f"{line}\nYou are."}]},
+    "block of a system message": lambda line: {
+        "messages": [{"role": "system", "content": [{"type": "text", "text": line}, {"type": "text", "text": "Be."}]}]
+    },
+    "developer item": lambda line: {"input": [{"role": "developer", "content": f"{line}\nYou are."}]},
+    "instructions": lambda line: {"instructions": f"{line}\nYou are."},
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_the_attribution_line_is_ignored_wherever_it_stands(place):
+    """L01: other servers get it in a string, or among the messages, with other text after it; that text counts."""
+    facts = [facts_of(place(LINE % cch)) for cch in ("a1b2c", "0ffee")]
+
+    assert facts[0] == facts[1]
+    assert facts[0].client_version == "2.1.200"
+    assert 0 < facts[0].head_bytes < 80
+    assert facts[0].head != facts_of(place(f"{LINE % 'a1b2c'}\nAnd more.")).head
+
+
 def test_text_that_only_mentions_the_attribution_is_kept():
     """Only a block that starts with it is what engines drop."""
     quoted = body(said("hi"), system="About x-anthropic-billing-header: cch=1")
@@ -140,7 +166,7 @@ def test_leading_system_messages_are_head_and_prompt():
 
     assert 4_000 < facts.head_bytes < 4_100
     assert facts.head_bytes < facts.text_bytes < 4_200
-    assert len(facts.chain) == 2
+    assert len(facts.chain) == 1
     assert facts.head == facts_of({"messages": [system, said("other")]}).head
     assert facts.opening != facts_of({"messages": [system, said("other")]}).opening
 
@@ -226,6 +252,37 @@ def test_appending_extends_the_chain(texts, more):
 
     assert after.chain[:-1] == before.chain
     assert after.text_bytes > before.text_bytes
+
+
+def test_other_models_and_credentials_are_other_prompts():
+    """An adapter's blocks are its own; a client's prompts match its own only, while heads are shared by all."""
+    mine, other = facts_of(body(said("hi")), "mine"), facts_of(body(said("hi")), "other")
+    adapter = facts_of(body(said("hi")) | {"model": "lora"}, "mine")
+
+    assert mine.head == other.head
+    assert mine.chain != other.chain
+    assert adapter.scope != mine.scope
+    assert adapter.head != mine.head
+    assert adapter.chain != mine.chain
+
+
+def test_spans_tell_how_much_text_a_beginning_has():
+    """One a message, the head before them."""
+    facts = facts_of(body(said("a" * 1_000), said("b" * 2_000, "assistant"), said("c")))
+
+    assert len(facts.spans) == len(facts.chain) == 3
+    assert facts.spans[-1] == facts.text_bytes
+    assert facts.head_bytes + 1_000 < facts.spans[0] < facts.head_bytes + 1_100
+    assert 2_000 < facts.spans[1] - facts.spans[0] < 2_100
+
+
+def test_a_marker_on_an_image_changes_nothing():
+    """L05: the newest block may be one."""
+    marked: Any = copy.deepcopy(BINARY[0])
+    marked["cache_control"] = MARK
+    plain, later = (body({"role": "user", "content": [part]}) for part in (BINARY[0], marked))
+
+    assert facts_of(plain) == facts_of(later)
 
 
 def test_l61_another_salt_is_another_prompt():

@@ -145,3 +145,14 @@ def test_l46_not_while_it_may_do_harm():
     body = b'{"stream":true}'
 
     assert rewritten(Rewriter(asks_usage=lambda: False), "/v1/completions", body).body is body
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_l01_the_attribution_line_goes_where_a_setting_says_so(is_on):
+    """Off, not a byte is touched."""
+    line = "x-anthropic-billing-header: cch=a1b2c;"
+    body = json.dumps({"system": [{"type": "text", "text": line}, {"type": "text", "text": "S"}]}).encode()
+    done = rewritten(Rewriter(strips_attribution=is_on), "/v1/messages", body)
+
+    assert (done.body == b'{"system": [ {"type": "text", "text": "S"}]}') is is_on
+    assert (done.body is body) is not is_on

@@ -135,3 +135,32 @@ def test_every_prompt_can_be_measured(fields):
     assert found == turn(fields)
     assert 0 <= found.head_bytes <= found.text_bytes
     assert found.extra_tokens >= 0
+
+
+def test_what_changed_can_be_told_from_two_turns():
+    """Model, tools and client have digests of their own; an attribution's version counts, its hash does not."""
+    fields = {"model": "m", "system": "S", "tools": [{"name": "t"}], "messages": [{"role": "user", "content": "hi"}]}
+    agent = {"user-agent": "claude-cli/2.1.197 (external, cli)"}
+    line = "x-anthropic-billing-header: cc_version=2.1.%s; cch=%s;\nS"
+    plain = turn(fields, agent)
+
+    assert turn(fields | {"model": "n"}, agent).scope != plain.scope
+    assert turn(fields | {"tools": [{"name": "u"}]}, agent).tools != plain.tools
+    assert turn(fields | {"system": "T"}, agent).tools == plain.tools
+    assert turn(fields | {"system": "T"}, agent).head != plain.head
+    assert turn(fields, {"user-agent": "claude-cli/2.1.198 (external, cli)"}).client != plain.client
+    one, two, other = (turn(fields | {"system": line % what}) for what in (("7.a", "1"), ("7.b", "2"), ("8.a", "1")))
+    assert one.client == two.client != other.client
+    assert one.head == two.head == plain.head
+
+
+def test_a_user_agent_that_is_no_text_is_taken():
+    """Bytes of headers that are no UTF-8 come as surrogates."""
+    assert turn({}, {"user-agent": "\udcff"}).client
+
+
+def test_two_credentials_have_no_prompt_in_common():
+    """However alike their prompts are."""
+    fields = {"messages": [{"role": "user", "content": "hi"}]}
+
+    assert turn(fields, {"x-api-key": "p"}).chain != turn(fields, {"x-api-key": "q"}).chain

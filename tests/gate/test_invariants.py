@@ -156,8 +156,8 @@ class AnyTraffic(RuleBasedStateMachine):
             return
         gate = self.stage.gate
         assert {waiting.id for waiting in gate.queue} == set(self.waiting)
-        inflight = Counter(placement.waiting.turn.session for placement in self.running.values())
-        waiting = Counter(entry.turn.session for entry in self.waiting.values())
+        inflight = Counter(placement.waiting.session.key for placement in self.running.values())
+        waiting = Counter(entry.session.key for entry in self.waiting.values())
         for key in {*inflight, *waiting}:
             session = gate.sessions.get(key)
             assert session is not None
@@ -197,7 +197,7 @@ class AnyTraffic(RuleBasedStateMachine):
         for name in BACKENDS:
             for session, _ in self.stage.ledger(name).longest_idle_first():
                 assert session.home == name
-        for key in {placement.waiting.turn.session for placement in self.ended}:
+        for key in {placement.waiting.session.key for placement in self.ended}:
             session = self.stage.gate.sessions.get(key)
             if session is not None and not session.inflight:
                 assert not session.has_blocks, repr(session)

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import Usage
 from proxy.core.snapshots import BackendSnapshot, FleetSnapshot
+from proxy.core.turns import PrefixBreak
 from proxy.telemetry.metrics import CACHE_S, MAX_MODELS, Metrics
 from tests.telemetry.fleets import backend, fleet, unknown
 from tests.telemetry.records import finished
@@ -242,6 +243,16 @@ def test_prefixes_are_expected_and_found(expected, cached, counted):
     )
 
     assert seen == (({("a:8000",): counted[0]}, {("a:8000",): counted[1]}) if counted else ({}, {}))
+
+
+def test_broken_prefixes_are_counted_by_reason():
+    """Once each, and nothing where nothing broke."""
+    metrics = Metrics(version="1")
+    for reason in (PrefixBreak.SYSTEM, None, PrefixBreak.SYSTEM, PrefixBreak.COMPACTION):
+        metrics.record(finished(prefix_break=reason))
+
+    counted = values_of(metrics, "tidegate_prefix_breaks_total", "reason")
+    assert counted == {("system",): 2, ("compaction",): 1}
 
 
 def test_a_page_is_made_once_a_second_and_format():

@@ -25,7 +25,7 @@ def written_by(record, metrics=None):
 def test_one_record_is_one_line():
     """The line carries the numbers behind the metrics."""
     admission = {"admission": "new", "queue": "session", "queue_wait_s": 12.5, "would_wait": True}
-    sizes = {"estimated_tokens": 120, "expected_tokens": 80}
+    sizes = {"estimated_tokens": 120, "expected_tokens": 80, "prefix_break": "tools"}
     (line,) = written_by(finished(retries={"connect": 1}, note="second try", **admission, **sizes))
 
     del line["timestamp"]
