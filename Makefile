@@ -64,7 +64,7 @@ test-clients: setup ## real clients (agents on the command line, TypeScript SDKs
 
 lock: setup ## resolve the dependencies anew into the two lock files
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --extra kv-events --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --extra dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements-dev.lock
 
 clean: ## remove what setup and the tests made

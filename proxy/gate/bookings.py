@@ -109,13 +109,13 @@ class Bookings:
         if session.home is not None:
             self._rooms[session.home].ledger.evict(session)
 
-    def lose(self, name: str, now: float) -> None:
+    def lose(self, name: str, now: float) -> int:
         """An engine has lost its cache: nobody is resident there, and what running turns found there is gone."""
         room = self._rooms[name]
         for hold in room.ledger.holds.values():
             if hold.session.home == name:
                 hold.session.has_blocks = False
-        room.forget_residents(now)
+        return room.forget_residents(now)
 
     def first_token(self, placement: Placement, now: float) -> None:
         """A turn's prompt is computed."""
