@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-claude-waits test-clients
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-kv-events test-claude test-claude-waits test-clients
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-vllm: setup ## conformance and 24 agents on a real vLLM on this CPU (instal
 
 test-faults: setup ## clients that leave, a lost metrics page and a killed engine, on a real vLLM on this CPU
 	@tests/real/test-faults.sh
+
+test-kv-events: setup ## cleared and evicted prefixes told by the KV events of a real vLLM on this CPU, two minutes
+	@tests/real/test-kv-events.sh
 
 test-claude-waits: setup ## the real Claude Code kept waiting by a scripted backend, two minutes
 	@tests/real/test-claude-waits.sh

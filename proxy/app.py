@@ -218,8 +218,8 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
             ]
             if scraper is not None and waiting_room is not None:
                 watches.append(tasks.create_task(scraper.run(), name="scrape"))
-                for listener in _kv_event_listeners(config, waiting_room, scraper, metrics, log, clock):
-                    watches.append(tasks.create_task(listener.run(), name="KV events"))
+                listeners = _kv_event_listeners(config, waiting_room, scraper, metrics, log)
+                watches += [tasks.create_task(listener.run(), name="KV events") for listener in listeners]
             try:
                 yield proxy
             finally:
@@ -390,7 +390,7 @@ def _scraper(
 
 
 def _kv_event_listeners(
-    config: TidegateConfig, waiting_room: WaitingRoom, scraper: Scraper, metrics: Metrics, log: EventLog, clock: Clock
+    config: TidegateConfig, waiting_room: WaitingRoom, scraper: Scraper, metrics: Metrics, log: EventLog
 ) -> list[KvEventListener]:
     """Listens to the engines that tell what becomes of their caches, and corrects the gate's beliefs."""
 
@@ -401,7 +401,7 @@ def _kv_event_listeners(
     watch = EvictionWatch(waiting_room.gate, is_one_engine=is_one_engine)
 
     def on_batch(name: str, batch: Batch) -> None:
-        corrections = watch.take(name, batch, clock())
+        corrections = watch.take(name, batch, time.monotonic())
         metrics.count_kv_events(name, corrections)
         if corrections.cleared:
             log.event("backend.cache_cleared", level="warning", backend=name, sessions=corrections.cleared_sessions)
@@ -421,7 +421,7 @@ def _kv_event_listeners(
             on_batch=on_batch,
             on_gap=on_gap,
             on_malformed=metrics.count_malformed_kv_events,
-            clock=clock,
+            clock=time.monotonic,
         )
         for name, events in listened
     ]

@@ -99,8 +99,8 @@ class BackendConfig(SectionConfig):
     )
     kv_events: KvEventsConfig | None = setting(
         None,
-        "Where a vLLM publishes the events of its KV cache: endpoint, replay_endpoint, topic. They tell at once when the "
-        "cache was cleared and which prefixes are gone; without them misses tell. Needs the extra kv-events.",
+        "Where a vLLM publishes the events of its KV cache: endpoint, replay_endpoint, topic. They tell at once when "
+        "the cache was cleared and which prefixes are gone; without them misses tell. Needs the extra kv-events.",
         "For one engine behind this url, not for several (data parallel). Whoever can publish there can make sessions "
         "lose their place.",
         shown="null, not listened to",

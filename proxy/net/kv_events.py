@@ -74,7 +74,7 @@ class KvEventListener:
         socket = self._socket(zmq.SUB, self._settings.endpoint)
         try:
             socket.subscribe(self._settings.topic)
-            waiting = zmq.Socket.shadow(socket)
+            waiting: zmq.Socket[bytes] = zmq.Socket.shadow(socket)
             while True:
                 await socket.poll()
                 await self._take_all(waiting)

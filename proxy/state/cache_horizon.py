@@ -1,9 +1,9 @@
 """How far back one engine's prefix cache reaches, learned from the blocks that it stores and gives away.
 
 An engine gives away whatever was released longest ago. So when it gives away a block, everything that was released
-before that block is gone, and a block is released no earlier than it was stored. Hence one number is enough: the latest
-time at which any block that has been given away was stored. What has not been used since before then is gone as a whole.
-No token and no prompt has to be known for it.
+before that block is gone, and a block is released no earlier than it was stored. Hence one number is enough: the
+latest time at which any block that has been given away was stored. What has not been used since before then is gone as
+a whole. No token and no prompt has to be known for it.
 
 Written by `gate.evictions`. Bounded: beyond `MAX_BLOCKS` the older half is forgotten, and blocks that are not known
 tell nothing when they go.

@@ -196,9 +196,7 @@ def test_what_was_stored_before_a_clearing_tells_nothing():
     assert scene.remove(0).evicted_sessions == 0
 
 
-@pytest.mark.parametrize(
-    ("is_one_engine", "group", "medium"), [(False, 0, "GPU"), (True, 1, "GPU"), (True, 0, "CPU")]
-)
+@pytest.mark.parametrize(("is_one_engine", "group", "medium"), [(False, 0, "GPU"), (True, 1, "GPU"), (True, 0, "CPU")])
 def test_evictions_that_may_not_mean_it_correct_nothing(is_one_engine, group, medium):
     """One of several engines, a hybrid one, and a tier behind the cache."""
     scene = Scene(is_one_engine=is_one_engine)
