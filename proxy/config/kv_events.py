@@ -29,7 +29,9 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 class KvEventsConfig(SectionConfig):
     """vLLM's `--kv-events-config`, from the other side. Where the extra `kv-events` is missing, that is a fault."""
 
-    endpoint: Endpoint = Field(description="Where the engine publishes, tcp://HOST:PORT. Default: none, it has to be given.")
+    endpoint: Endpoint = Field(
+        description="Where the engine publishes, tcp://HOST:PORT. Default: none, it has to be given."
+    )
     replay_endpoint: Endpoint | None = setting(
         None,
         "Where the engine sends again what was missed, tcp://HOST:PORT; its own replay_endpoint.",
