@@ -297,7 +297,7 @@ class EngineRoom:
         while (session := next((one for one, _ in self.ledger.idle), None)) is not None and session.idle_since < then:
             is_large = session.context_tokens > limits.GHOST_EXPECTED_TOKENS
             was_safe = was_safe or (is_large and self._keeps_place(session, now))
-            self.note_freed(self.ledger.evict(session))
+            self.ledger.evict(session)
             session.residency = Residency.OUT
             gone += 1
         if was_safe:

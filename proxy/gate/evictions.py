@@ -73,8 +73,7 @@ class EvictionWatch:
         for event in batch.events:
             if isinstance(event, AllCleared):
                 cleared += 1
-                horizon.forget()
-                reached = horizon.stored_at
+                horizon.forget()  # of these blocks no removal will be told
                 cleared_sessions += self._gate.see_lost(backend, now)
             elif not is_on_gpu(event):
                 continue

@@ -26,7 +26,6 @@ _QUEUED_MESSAGES: Final = 1_000
 _LARGEST_BYTES: Final = 4 * 1024 * 1024
 """Of a message; a step of 16,384 prompt tokens has 80 kB. The library hangs up on what is larger."""
 _REPLAY_S: Final = 2.0
-_END: Final = (-1).to_bytes(8, "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +122,8 @@ class KvEventListener:
                 await socket.send_multipart([b"", first.to_bytes(8, "big")])
                 while self._order.expected != number:
                     frames = await socket.recv_multipart()
-                    if len(frames) < 3 or frames[-2] == _END:
-                        return False
-                    if not self._order.see_replayed(int.from_bytes(frames[-2], "big")):
+                    # The number of the end is no one's next, like that of a batch before which others are missing.
+                    if len(frames) < 3 or not self._order.see_replayed(int.from_bytes(frames[-2], "big")):
                         return False
                     self._pass_on(frames[-1])
                     await asyncio.sleep(0)  # thousands may be there at once

@@ -186,14 +186,13 @@ def test_a_cleared_cache_is_no_other_process():
     assert scene.gate.counters["restarts"] == 0
 
 
-def test_what_was_stored_before_a_clearing_tells_nothing():
-    """It went with the others."""
+def test_what_was_stored_before_a_clearing_is_not_kept():
+    """Nobody will tell of its removal."""
     scene = Scene()
-    scene.store(0)
-    scene.tell(AllCleared())
-    scene.rest_and_store("first", 1)
+    scene.store(0, 1, 2)
+    scene.tell(AllCleared(), BlocksStored([3], 16, "GPU", 0))
 
-    assert scene.remove(0).evicted_sessions == 0
+    assert len(scene.watch._tracks["a"].horizon) == 1
 
 
 @pytest.mark.parametrize(("is_one_engine", "group", "medium"), [(False, 0, "GPU"), (True, 1, "GPU"), (True, 0, "CPU")])
