@@ -356,9 +356,7 @@ class Gate:
     def see_lost(self, backend: str, now: float, *, idle_since_before: float = inf) -> int:
         """A backend's cache lost what was last used before then; all by default. Says of how many sessions."""
         self._openings.forget(backend)
-        if idle_since_before == inf:
-            return self._bookings.lose(backend, now)
-        return self.rooms[backend].forget_idle_since_before(idle_since_before, now)
+        return self._bookings.lose(backend, now, idle_since_before)
 
     def see_sleep(self, backend: str, *, is_asleep: bool) -> None:
         """Whether a backend's last report says that it sleeps: it gets nothing until one says that it does not."""
