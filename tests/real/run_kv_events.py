@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
+from proxy.telemetry.metrics import CACHE_S
 from tests.conformance.programs import (
     Programs,
     Served,
@@ -67,7 +68,8 @@ def cached_tokens(answer: Answer) -> int:
 
 
 def figure(proxy: Served, series: str) -> float:
-    """One series of a proxy's metrics page, 0 when it is not there."""
+    """One series of a proxy's metrics page, 0 when it is not there; what has just happened is on it."""
+    Event().wait(CACHE_S + 0.2)
     page = ask(proxy.url, "/metrics", method="GET").body.decode()
     found = [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith(f"{series} ")]
     return float(found[0]) if found else 0.0
