@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-claude test-claude-waits test-clients test-prometheus
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-kv-events test-routing test-claude test-claude-waits test-clients test-prometheus
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ test-vllm: setup ## conformance and 24 agents on a real vLLM on this CPU (instal
 test-faults: setup ## clients that leave, a lost metrics page and a killed engine, on a real vLLM on this CPU
 	@tests/real/test-faults.sh
 
+test-kv-events: setup ## cleared and evicted prefixes told by the KV events of a real vLLM on this CPU, two minutes
+	@tests/real/test-kv-events.sh
+
+test-routing: setup ## 12 agents before two real vLLMs on this CPU: the proxy, round robin and vllm-router (12 minutes); WAYS=words
+	@WAYS="$(WAYS)" tests/real/test-routing.sh
+
 test-claude-waits: setup ## the real Claude Code kept waiting by a scripted backend, two minutes
 	@tests/real/test-claude-waits.sh
 
@@ -68,7 +74,7 @@ test-prometheus: setup ## a real Prometheus scrapes the demo and is asked what d
 
 lock: setup ## resolve the dependencies anew into the two lock files
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --extra kv-events --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --extra dev -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-header --quiet --upgrade -o requirements-dev.lock
 
 clean: ## remove what setup and the tests made

@@ -23,13 +23,16 @@ from proxy.dialects.model_names import ModelNames
 from proxy.dialects.rewriting import Rewriter
 from proxy.dispatch import Dispatcher, Fleet
 from proxy.engines.capacity import capacity_of_tokens
+from proxy.engines.kv_events import Batch
 from proxy.gate import Gate, GateSettings
+from proxy.gate.evictions import EvictionWatch
 from proxy.gate.reporting import EngineChange, EngineWatch
 from proxy.net.admin import AdminPages, admin_application
 from proxy.net.auth import Gatekeeper
 from proxy.net.client_side import ClientSide
 from proxy.net.forward import HttpForwarder, close_expired_for_ever
 from proxy.net.keepalive import KeepAlive
+from proxy.net.kv_events import KvEventListener, KvEventSettings
 from proxy.net.loop_lag import watch_loop_lag
 from proxy.net.probe import Prober, ProbeSettings
 from proxy.net.request_reading import BodyBudget
@@ -204,8 +207,10 @@ async def running(config: TidegateConfig, log: EventLog) -> AsyncIterator[Runnin
                 tasks.create_task(keep_alive.run(), name="keep streams alive"),
                 tasks.create_task(watch_loop_lag(metrics.observe_event_loop_lag), name="loop lag"),
             ]
-            if scraper is not None:
+            if scraper is not None and waiting_room is not None:
                 watches.append(tasks.create_task(scraper.run(), name="scrape"))
+                listeners = _kv_event_listeners(config, waiting_room, scraper, metrics, log)
+                watches += [tasks.create_task(listener.run(), name="KV events") for listener in listeners]
             try:
                 yield proxy
             finally:
@@ -374,3 +379,41 @@ def _scraper(
         report_log.failed(name, together([gate.rooms[one].capacity for one in names]), why, asked_at)
 
     return Scraper(fleet.backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)
+
+
+def _kv_event_listeners(
+    config: TidegateConfig, waiting_room: WaitingRoom, scraper: Scraper, metrics: Metrics, log: EventLog
+) -> list[KvEventListener]:
+    """Listens to the engines that tell what becomes of their caches, and corrects the gate's beliefs."""
+
+    def is_one_engine(name: str) -> bool:
+        last = scraper.last(name)
+        return last is None or len(last.reports) <= 1
+
+    watch = EvictionWatch(waiting_room.gate, is_one_engine=is_one_engine)
+
+    def on_batch(name: str, batch: Batch) -> None:
+        corrections = watch.take(name, batch, time.monotonic())
+        metrics.count_kv_events(name, corrections)
+        if corrections.cleared:
+            log.event("backend.cache_cleared", level="warning", backend=name, sessions=corrections.cleared_sessions)
+        if corrections.has_made_room:
+            waiting_room.pump((name,))
+
+    def on_gap(name: str, is_filled: bool) -> None:
+        metrics.count_kv_event_gap(name, is_filled=is_filled)
+        if not is_filled:
+            watch.forget(name)
+            log.event("backend.kv_events_missed", level="warning", backend=name)
+
+    listened = [(backend.name, backend.kv_events) for backend in config.backends if backend.kv_events is not None]
+    return [
+        KvEventListener(
+            KvEventSettings(name, events.endpoint, events.replay_endpoint, events.topic),
+            on_batch=on_batch,
+            on_gap=on_gap,
+            on_malformed=metrics.count_malformed_kv_events,
+            clock=time.monotonic,
+        )
+        for name, events in listened
+    ]

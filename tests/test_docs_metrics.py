@@ -5,6 +5,7 @@ import pytest
 
 from proxy.core.outcomes import Outcome
 from proxy.core.turns import PrefixBreak
+from proxy.gate.evictions import Corrections
 from proxy.telemetry.logs import configure
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.recorder import FinishedRequestRecorder
@@ -44,6 +45,8 @@ def families():
     )
     metrics.record(finished(retries={"connect": 1}, **ADMITTED))
     metrics.record(finished(outcome=Outcome.REFUSED_OVERLOADED))
+    metrics.count_kv_events("a", Corrections(stored=1, evicted_sessions=1))
+    metrics.count_kv_event_gap("a", is_filled=True)
     return [family for family in metrics.registry.collect() if family.name.startswith("tidegate_")]
 
 

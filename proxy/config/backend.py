@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator
 
+from proxy.config.kv_events import KvEventsConfig
 from proxy.config.values import VISIBLE_ASCII, Secret, SectionConfig, Tag, setting
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -113,6 +114,14 @@ class BackendConfig(SectionConfig):
         "What models.tags may ask for, e.g. [h200, eu]; letters, digits and . _ : - only.",
         "A tag that models.tags names keeps other backends from those models.",
         shown="[], none",
+    )
+    kv_events: KvEventsConfig | None = setting(
+        None,
+        "Where a vLLM publishes the events of its KV cache: endpoint, replay_endpoint, topic. They tell at once when "
+        "the cache was cleared and which prefixes are gone; without them misses tell. Needs the extra kv-events.",
+        "For one engine behind this url, not for several (data parallel). Whoever can publish there can make sessions "
+        "lose their place.",
+        shown="null, not listened to",
     )
 
     @field_validator("name", mode="before")

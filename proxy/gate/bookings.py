@@ -6,6 +6,7 @@ has ended lies idle at its session's home, and nothing is counted twice.
 
 from collections import Counter
 from collections.abc import Mapping
+from math import inf
 from typing import Final
 
 from proxy.core.turns import Rank, TurnEnd
@@ -121,13 +122,18 @@ class Bookings:
         if session.home is not None:
             self._rooms[session.home].ledger.evict(session)
 
-    def lose(self, name: str, now: float) -> None:
-        """An engine has lost its cache: nobody is resident there, and what running turns found there is gone."""
+    def lose(self, name: str, now: float, idle_since_before: float = inf) -> int:
+        """An engine has lost what was last used before then; says of how many sessions.
+
+        If it has lost all, nobody is resident there, and what running turns found there is gone.
+        """
         room = self._rooms[name]
+        if idle_since_before < inf:
+            return room.forget_idle_since_before(idle_since_before, now)
         for hold in room.ledger.holds.values():
             if hold.session.home == name:
                 hold.session.has_blocks = False
-        room.forget_residents(now)
+        return room.forget_residents(now)
 
     def first_token(self, placement: Placement, now: float) -> None:
         """A turn's prompt is computed."""

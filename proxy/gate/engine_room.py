@@ -276,14 +276,36 @@ class EngineRoom:
         is_small = self.control_blocks + need <= _CONTROL_SHARE * capacity.total_blocks
         return is_small and self.ledger.used_blocks + need <= capacity.total_blocks
 
-    def forget_residents(self, now: float) -> None:
-        """The engine lost its cache: nobody is resident there any more."""
+    def forget_residents(self, now: float) -> int:
+        """The engine lost its cache: nobody is resident there any more; says how many sessions had blocks there."""
         self.restarted_at = now
-        self.knee.forget()
-        self.external = ExternalShare()  # what offload kept goes with the process
         self.prefixes = PrefixWitness()
-        for session in self.ledger.forget_residents():
+        gone = self.ledger.forget_residents()
+        for session in gone:
             session.residency = Residency.OUT
+        return len(gone)
+
+    def forget_process(self) -> None:
+        """The engine is another process: it may have another pace, and what offload kept went with the old one."""
+        self.knee.forget()
+        self.external = ExternalShare()
+
+    def forget_idle_since_before(self, then: float, now: float) -> int:
+        """The engine gave away what was last used before then, as it says; says how many sessions that were.
+
+        What the ledger took for evictable may go. A resident whose lease runs was believed safe: that it is not is
+        what a ghost miss tells when it comes back, and counts as one.
+        """
+        gone, was_safe = 0, False
+        while (session := next((one for one, _ in self.ledger.idle), None)) is not None and session.idle_since < then:
+            is_large = session.context_tokens > limits.GHOST_EXPECTED_TOKENS
+            was_safe = was_safe or (is_large and self._keeps_place(session, now))
+            self.ledger.evict(session)
+            session.residency = Residency.OUT
+            gone += 1
+        if was_safe:
+            self.limit = limits.after_ghost_miss(self.limit, now)
+        return gone
 
     def next_lease_end(self, now: float) -> float | None:
         """When the next lease that still runs is over, so that somebody may look again."""

@@ -328,6 +328,7 @@ class Gate:
             return
         if room.ledger.capacity is not None:
             self._bookings.lose(backend, now)
+            room.forget_process()
         # Turns already in flight are not booked; the usage gauge shows them as foreign until they end.
         room.ledger.capacity = capacity
 
@@ -369,10 +370,15 @@ class Gate:
             ledger.see_foreign(usage_ratio * ledger.capacity.total_blocks - own)
 
     def see_restart(self, backend: str, now: float) -> None:
-        """A backend's engine is another process now, or lost its cache."""
-        self._openings.forget(backend)
-        self._bookings.lose(backend, now)
+        """A backend's engine is another process now, or slept."""
+        self.see_lost(backend, now)
+        self.rooms[backend].forget_process()
         self.counters["restarts"] += 1
+
+    def see_lost(self, backend: str, now: float, *, idle_since_before: float = inf) -> int:
+        """A backend's cache lost what was last used before then; all by default. Says of how many sessions."""
+        self._openings.forget(backend)
+        return self._bookings.lose(backend, now, idle_since_before)
 
     def see_sleep(self, backend: str, *, is_asleep: bool) -> None:
         """Whether a backend's last report says that it sleeps: it gets nothing until one says that it does not."""

@@ -24,6 +24,7 @@ from proxy.core.gaps import GAP_BOUNDS_S
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
 from proxy.core.snapshots import FleetSnapshot
+from proxy.gate.evictions import Corrections
 from proxy.telemetry.counters import Counter
 from proxy.telemetry.gauges import SnapshotCollector
 from proxy.telemetry.histograms import Histogram
@@ -130,6 +131,25 @@ class Metrics:
         """Count how much later than asked, in seconds, the event loop woke its monitor."""
         self._lag.observe(max(lag_s, 0.0))
 
+    def count_kv_events(self, backend: str, corrections: Corrections) -> None:
+        """Count what a batch of an engine's events told, and what came of it."""
+        told = {"stored": corrections.stored, "removed": corrections.removed, "cleared": corrections.cleared}
+        for event, count in told.items():
+            if count:
+                self._kv_events.inc(backend, event, by=count)
+        gone = {"evicted": corrections.evicted_sessions, "cleared": corrections.cleared_sessions}
+        for reason, sessions in gone.items():
+            if sessions:
+                self._kv_corrections.inc(backend, reason, by=sessions)
+
+    def count_malformed_kv_events(self, backend: str) -> None:
+        """Count a message that could not be read."""
+        self._kv_events.inc(backend, "malformed")
+
+    def count_kv_event_gap(self, backend: str, *, is_filled: bool) -> None:
+        """Count events that were missing, sent again or not."""
+        self._kv_gaps.inc(backend, "replayed" if is_filled else "lost")
+
     def exposition(self, accept_header: str, *, now: float) -> tuple[bytes, str]:
         """The page for a scraper and its content type; at most one is made a second and format.
 
@@ -154,6 +174,11 @@ class Metrics:
         self._breaks = self._counter("prefix_breaks", "Turns whose session's prefix was of no use to them.", ["reason"])
         self._expected = self._counter("prefix_expected_tokens", "Prompt tokens believed cached.", ["backend"])
         self._hits = self._counter("prefix_hit_tokens", "Of those, tokens that were cached.", ["backend"])
+        self._kv_events = self._counter("kv_events", "What engines told of their caches.", ["backend", "event"])
+        self._kv_gaps = self._counter("kv_event_gaps", "Times that events were missing.", ["backend", "outcome"])
+        self._kv_corrections = self._counter(
+            "kv_corrections", "Sessions that lost their place by events.", ["backend", "reason"]
+        )
 
     def _register_histograms(self) -> None:
         labels = ["route", "model"]

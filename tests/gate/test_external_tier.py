@@ -84,6 +84,16 @@ def test_tokens_from_outside_are_no_ghost_miss():
     assert stage.room().ghost_misses == 1
 
 
+def test_an_engine_of_another_size_has_to_show_its_tier_again():
+    """It is another one."""
+    stage = Stage()
+    stage.room().external.on_report(90_000, 10_000)
+    assert stage.room().external.ratio is not None
+    stage.size("a", 50)
+
+    assert stage.room().external.ratio is None
+
+
 def test_a_restarted_engine_has_to_show_its_tier_again():
     """What offload kept in the host's memory went with the process."""
     stage = watched("vllm-0.24-hybrid")

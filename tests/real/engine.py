@@ -1,6 +1,6 @@
 """A real vLLM on this CPU, serving the tiny model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,13 @@ CARD: Final = Size(kv_blocks=1_000, running_at_once=16, context_tokens=65_536)
 
 
 def start_vllm(
-    programs: Programs, install: Path, flags: Sequence[str] = (), *, size: Size = CARD, port: int | None = None
+    programs: Programs,
+    install: Path,
+    flags: Sequence[str] = (),
+    *,
+    size: Size = CARD,
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Served:
     """Serve the tiny model of an install that setup-vllm.sh made, on a free port unless one is given."""
     port = port or free_port()
@@ -54,6 +60,6 @@ def start_vllm(
         command,
         is_ready=lambda: is_answering(served.url, "/health"),
         within_s=_ENGINE_START_S,
-        environment={**_QUIET, **_ONE_CORE},
+        environment={**_QUIET, **_ONE_CORE, **(environment or {})},
     )
     return served

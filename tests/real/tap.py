@@ -1,7 +1,7 @@
 """A wire tap in front of a backend: passes every byte on as it is and writes down what requests went by.
 
-`python -m tests.real.tap PORT TARGET_PORT OUT` appends one JSON line a request to OUT. Values of credentials are left
-out, and of a body only its size and counts are kept.
+`python -m tests.real.tap PORT TARGET_PORT OUT` appends one JSON line a request to OUT, `at_s` by the monotonic clock.
+Values of credentials are left out, and of a body only its size and counts are kept.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import httptools
@@ -84,7 +85,7 @@ async def serve(port: int, target_port: int, out: Path) -> None:
     with out.open("a", buffering=1) as notes:
 
         def write(note: dict[str, Any]) -> None:
-            notes.write(json.dumps(note) + "\n")
+            notes.write(json.dumps({"at_s": monotonic(), **note}) + "\n")
 
         await serve_between(port, target_port, lambda: RequestNotes(write).feed)
 
