@@ -291,10 +291,9 @@ class EngineRoom:
         self.external = ExternalShare()
 
     def forget_idle_since_before(self, then: float, now: float) -> int:
-        """The engine gave away what was last used before then, as it says; says how many sessions that were.
+        """The engine gave away what was last used before then; says how many sessions that were.
 
-        What the ledger took for evictable may go. A resident whose lease runs was believed safe: that it is not is
-        what a ghost miss tells when it comes back, and counts as one.
+        A large resident whose lease runs was believed safe: that counts as the ghost miss that it would have had.
         """
         gone, was_safe = 0, False
         while (session := next((one for one, _ in self.ledger.idle), None)) is not None and session.idle_since < then:
@@ -379,10 +378,6 @@ class EngineRoom:
         refill_tokens_per_s = sizing.refill_tokens_per_s(self.prefill.tokens_per_s, self.external.ratio)
         return sizing.lease_s(stop, capacity.total_tokens, refill_tokens_per_s, self.gaps.usual_s(stop))
 
-    def _is_lease_over(self, session: Session, now: float) -> bool:
-        # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.
-        return not session.has_come_back and now - session.idle_since > self._lease_s(session)
-
     def _has_residents_but(self, session: Session, now: float) -> bool:
         self._let_go(now)
         idle = self.ledger.idle
@@ -390,7 +385,9 @@ class EngineRoom:
         return idle.has_returned(session) or any(kept)
 
     def _keeps_place(self, idle: Session, now: float) -> bool:
-        return idle.residency is Residency.IN and not self._is_lease_over(idle, now)
+        # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.
+        is_back = idle.has_come_back
+        return idle.residency is Residency.IN and (is_back or now - idle.idle_since <= self._lease_s(idle))
 
     def _reclaimable_blocks(self, enough: float, but: Session, now: float, growth_each: float = 0.0) -> float:
         """Blocks that the engine would give away before the first lease that still runs, and what was kept for them.
