@@ -202,11 +202,12 @@ class Bookings:
         home.note_freed(-blocks if given_back is None else -min(blocks, given_back.blocks))
         session.has_blocks = False
         waiting = self._queue.count(Rank.SESSION)
-        if session.residency is _IN and waiting and not session.is_busy:
-            segment_s = now - session.segment_at
+        segment_s = now - session.segment_at
+        # No slice is shorter; most ends need not ask every backend for the length of theirs.
+        if session.residency is _IN and waiting and not session.is_busy and segment_s > queueing.MIN_SLICE_S:
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             slice_s = queueing.slice_s(self._target_wait_s, residents, waiting)
-            if queueing.MIN_SLICE_S < segment_s <= slice_s and self._has_too_much(home, session.key.credential):
+            if segment_s <= slice_s and self._has_too_much(home, session.key.credential):
                 slice_s = queueing.MIN_SLICE_S
             if segment_s > slice_s:
                 home.ledger.idle.give_up_place(session)
