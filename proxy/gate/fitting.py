@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest as digest_of
 from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
 from proxy.gate.lessons import Lessons
 from proxy.state.kv_ledger import KvLedger
-from proxy.state.sessions import Residency, SessionTable
+from proxy.state.sessions import SessionTable
 from proxy.state.wait_queue import Waiting
 
 
@@ -92,7 +92,8 @@ class Fitting:
             return took
         need, head = took.private_blocks + took.new_head_blocks, waiting.turn.head
         waited_s = now - waiting.arrived_at
-        slack = AGENT_SLACK if self._has_resident_parent(waiting) else 0.0
+        # A sub-agent may borrow a little.
+        slack = AGENT_SLACK if self._sessions.has_resident_parent(waiting.turn.session) else 0.0
         fits = room.fits_set(
             waiting.session, need, took.uncached_tokens, now, head=head, waited_s=waited_s, slack=slack
         )
@@ -125,12 +126,6 @@ class Fitting:
         waiting.would_wait = True
         room.overfill(waiting.session, need)
         return True
-
-    def _has_resident_parent(self, waiting: Waiting) -> bool:
-        """A sub-agent whose parent is in may borrow a little: the parent waits for it and holds its place meanwhile."""
-        key = waiting.turn.session
-        parent = self._sessions.get(key._replace(agent="")) if key.agent else None
-        return parent is not None and parent.residency is Residency.IN
 
     def _look(self, waiting: Waiting, name: str) -> Footprint:
         ledger = self._rooms[name].ledger

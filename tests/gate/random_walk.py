@@ -20,11 +20,12 @@ class RandomWalk:
 
     Args:
         seed: of everything that happens.
+        gate: what decides.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, gate: type[Gate] = Gate) -> None:
         self._rng = random.Random(seed)
-        self.gate = Gate(BACKENDS, GateSettings(target_wait_s=100.0, max_waiting=MAX_WAITING))
+        self.gate = gate(BACKENDS, GateSettings(target_wait_s=100.0, max_waiting=MAX_WAITING))
         self.now = 0.0
         self._waiting: dict[int, Waiting] = {}
         self._running: list[Placement] = []
