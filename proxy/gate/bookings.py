@@ -77,6 +77,7 @@ class Bookings:
                 self._move_in(session, name, now)
             private = took.private_blocks
             hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
+            room.see_computed(now)
             ledger.take(waiting.id, hold, took.head_tokens)
             if waiting.rank is _CONTROL:
                 placement.control_blocks = private
@@ -165,6 +166,7 @@ class Bookings:
         else:
             session.inflight -= 1
         room.control_blocks -= placement.control_blocks
+        room.see_computed(now)
         hold = room.ledger.give_back(placement.id)
         room.last_end_at = now
         if hold is not None:
@@ -218,11 +220,12 @@ class Bookings:
         home.note_freed(-blocks if given_back is None else -min(blocks, given_back.blocks))
         session.has_blocks = False
         waiting = self._queue.count(Rank.SESSION)
-        if session.residency is _IN and waiting and not session.is_busy:
-            segment_s = now - session.segment_at
+        segment_s = now - session.segment_at
+        # No slice is shorter; most ends need not ask every backend for the length of theirs.
+        if session.residency is _IN and waiting and not session.is_busy and segment_s > queueing.MIN_SLICE_S:
             residents = sum(other.ledger.resident_sessions for other in self._rooms.values())
             slice_s = queueing.slice_s(self._target_wait_s, residents, waiting)
-            if queueing.MIN_SLICE_S < segment_s <= slice_s and self._has_too_much(home, session.key.credential):
+            if segment_s <= slice_s and self._has_too_much(home, session.key.credential):
                 slice_s = queueing.MIN_SLICE_S
             if segment_s > slice_s:
                 home.ledger.idle.give_up_place(session)

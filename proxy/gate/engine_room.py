@@ -8,7 +8,7 @@ those whose lease is over. Called by the gate alone, and by what reads the engin
 waits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from math import inf
 from typing import Final
@@ -37,7 +37,7 @@ _LOOK_AGAIN_S: Final = 1.0
 _NEAR: Final = 64
 """So many idle sessions are looked at for a bound; where the first that came back lies behind them, it is loose."""
 _ROUNDING: Final = 1e-6
-"""Blocks by which a bound is wider than the sum that it stands for, because floats are added in another order."""
+"""Blocks by which a bound is wider than its sum, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
 _GROWTH_WEIGHT: Final = 0.05
 _TURNS_AHEAD: Final = 1.0
@@ -148,8 +148,7 @@ class EngineRoom:
 
     def note_freed(self, blocks: float) -> None:
         """So many blocks have come free; below zero for some of those that have not, after all."""
-        capacity = self.ledger.capacity
-        if capacity is not None:
+        if (capacity := self.ledger.capacity) is not None:
             self.release.add(blocks * capacity.block_tokens)
 
     def headroom_blocks(self, now: float) -> float:
@@ -176,6 +175,10 @@ class EngineRoom:
             until = min(until, self._kept_until)
         session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
         return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit), until
+
+    def see_computed(self, now: float) -> None:
+        """What has had its time counts as computed; to be said before anything changes that it depends on."""
+        self.ledger.uncached_in_flight(now, self.prefill.tokens_per_s)
 
     def opening_tokens(self, now: float) -> tuple[float, float]:
         """Prompt tokens that may be added to those that are being computed, by a request that has not waited long.
@@ -233,6 +236,7 @@ class EngineRoom:
         head: int = 0,
         waited_s: float = 0.0,
         slack: float = 0.0,
+        keeps_back: Callable[[], bool] = bool,
     ) -> bool:
         """Whether a session may become resident: (B), (D) and the prefill gate. Takes back leases that are over.
 
@@ -244,6 +248,7 @@ class EngineRoom:
             head: what it shares with others.
             waited_s: for how long it has waited.
             slack: share of the limit that may be borrowed from idle sessions, never from running ones.
+            keeps_back: asked when it fits whether it had better not start yet.
         """
         ledger = self.ledger
         if ledger.capacity is None:
@@ -263,6 +268,8 @@ class EngineRoom:
         is_short = over > 0 and self._reclaimable_blocks(over, session, now, growth_each) < over
         # When nobody runs and nobody has a lease there is room, whatever the books say of shared heads.
         if is_short and (ledger.holds or self._has_residents_but(session, now)):
+            return False
+        if keeps_back():
             return False
         if over > 0:
             self._give_away(over, session, growth_each)
@@ -316,10 +323,8 @@ class EngineRoom:
         return self._lease_end
 
     def _find_lease_end(self, now: float) -> float | None:
-        for idle in self.ledger.idle.kept():
-            if idle.residency is Residency.IN and (end := idle.idle_since + self._lease_s(idle)) > now:
-                return end
-        return None
+        kept = (one for one in self.ledger.idle.kept() if one.residency is Residency.IN)
+        return next((end for one in kept if (end := one.idle_since + self._lease_s(one)) > now), None)
 
     def _let_go(self, now: float) -> None:
         """See which leases are over, as far as the first that is not."""

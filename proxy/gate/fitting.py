@@ -11,7 +11,7 @@ from proxy.gate.engine_room import AGENT_SLACK, EngineRoom
 from proxy.gate.herd import Herd
 from proxy.gate.lessons import Lessons
 from proxy.state.kv_ledger import KvLedger
-from proxy.state.sessions import Residency, Session, SessionTable
+from proxy.state.sessions import Session, SessionTable
 from proxy.state.wait_queue import Waiting
 
 
@@ -97,16 +97,22 @@ class Fitting:
 
     def fits_set(self, waiting: Waiting, name: str, now: float) -> Footprint | None:
         """What a session takes on a backend, or None if it may not become resident there, or not yet."""
-        if self._herd.keeps_back(waiting, name, now):
-            return None
         room, took = self._rooms[name], self._look(waiting, name)
         if room.ledger.capacity is None:
             return took
         need, head = took.private_blocks + took.new_head_blocks, waiting.turn.head
         waited_s = now - waiting.arrived_at
-        slack = AGENT_SLACK if self._has_resident_parent(waiting) else 0.0
+        # A sub-agent may borrow a little.
+        slack = AGENT_SLACK if self._sessions.has_resident_parent(waiting.turn.session) else 0.0
         fits = room.fits_set(
-            waiting.session, need, took.uncached_tokens, now, head=head, waited_s=waited_s, slack=slack
+            waiting.session,
+            need,
+            took.uncached_tokens,
+            now,
+            head=head,
+            waited_s=waited_s,
+            slack=slack,
+            keeps_back=lambda: self._herd.keeps_back(waiting, name, now),
         )
         return self._after(waiting, name, took) if fits or self._passes_anyway(waiting, room, need) else None
 
@@ -137,12 +143,6 @@ class Fitting:
         waiting.would_wait = True
         room.overfill(waiting.session, need)
         return True
-
-    def _has_resident_parent(self, waiting: Waiting) -> bool:
-        """A sub-agent whose parent is in may borrow a little: the parent waits for it and holds its place meanwhile."""
-        key = waiting.turn.session
-        parent = self._sessions.get(key._replace(agent="")) if key.agent else None
-        return parent is not None and parent.residency is Residency.IN
 
     def _look(self, waiting: Waiting, name: str) -> Footprint:
         ledger = self._rooms[name].ledger

@@ -6,9 +6,7 @@ Between looking at the room and taking it nothing else can run, because nothing 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from heapq import heapify, heappop
 from math import inf
-from operator import attrgetter
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
@@ -21,11 +19,12 @@ from proxy.gate.fitting import Fitting, Footprint
 from proxy.gate.herd import Herd
 from proxy.gate.homing import Homing
 from proxy.gate.lessons import Lessons
+from proxy.gate.line import Line
 from proxy.gate.lineage import Lineage
 from proxy.gate.openings import Openings
 from proxy.gate.placement import Placement
 from proxy.gate.settings import GateSettings
-from proxy.gate.wake_ups import next_by_time_alone
+from proxy.gate.wake_ups import WakeUps
 from proxy.policy import limit as limits
 from proxy.policy import queueing
 from proxy.state.prefix_index import PrefixIndex
@@ -72,9 +71,11 @@ class Gate:
         self.counters: Counter[str] = Counter()
         self._herd = Herd(self.rooms, self.lessons, self.counters, is_on=settings.holds_herd and settings.is_enforcing)
         self._fitting = Fitting(self.rooms, self.lessons, self.sessions, self._herd, is_enforcing=settings.is_enforcing)
-        self._openings = Openings(self.rooms, self.lessons, is_enforcing=settings.is_enforcing)
+        self._openings = Openings(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
         self._weights = dict(weights or {})
         self._homing = Homing(self.rooms, self._fitting, self._openings, self._herd, self._weights)
+        self._line = Line(self.queue, self._openings, self.lessons)
+        self._wake_ups = WakeUps(self.rooms)
         self._bookings = Bookings(
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
         )
@@ -168,7 +169,7 @@ class Gate:
             return self._try_arrival(arrival, names, now)
         self._openings.begin(now, looks=len(names) * len(self.queue))
         placed: list[Placement] = []
-        for waiting in self.queue.of(Rank.RESIDENT):
+        for waiting in self._restless(names):
             if not self._stays(waiting, names):
                 self._try(waiting, names, now, placed)
         for waiting in self.queue.of(Rank.CONTROL):
@@ -176,9 +177,13 @@ class Gate:
         for rank in (Rank.SESSION, Rank.BATCH):
             if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):
                 break
-            entries = self.queue.of(rank)
-            taken = self._try_overdue(entries, names, now, placed)
-            self._try_in_order(entries, _without(names, taken), now, placed)
+            overdue = self._overdue(rank, now)
+            taken: Collection[str] = ()
+            if overdue is not None and not self._try_session(overdue, names, now, placed):
+                taken = _wanted_by(overdue)
+            free = _without(names, taken)
+            for waiting in self._line.in_order(rank, free, now, but=overdue):
+                self._try_session(waiting, free, now, placed)
         return placed
 
     def _open(self, names: Collection[str], now: float) -> Collection[str]:
@@ -196,67 +201,37 @@ class Gate:
             self._try(arrival, names, now, placed)
             return placed
         if self.queue.count(_SESSION):
-            oldest = self._overdue(self.queue.of(Rank.SESSION), now)
+            oldest = self._overdue(_SESSION, now)
             if oldest is not None and oldest is not arrival and oldest.stamp <= arrival.stamp:
                 names = _without(names, _wanted_by(oldest))
         self._try_session(arrival, names, now, placed)
         return placed
 
+    def _restless(self, names: Collection[str]) -> list[Waiting]:
+        """Residents' turns but for those whose home has not changed: a hundred may wait elsewhere."""
+        everywhere = len(self.rooms)
+        return [
+            waiting
+            for waiting in self.queue.of(Rank.RESIDENT)
+            if (home := (session := waiting.session).home) in names
+            or session.residency is not _IN
+            or (home is not None and self._homing.may_leave(home))
+            or len(waiting.candidates) < everywhere
+        ]
+
     def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
-        """Whether a resident's turn goes on waiting for certain: nothing has changed at its home, or that is full."""
+        """Whether a resident's turn goes on waiting for certain, since its home is full."""
         session = waiting.session
-        if session.residency is not _IN or session.home is None or len(waiting.candidates) < len(self.rooms):
+        if session.residency is not _IN or session.home not in names or session.home not in waiting.candidates:
             return False
-        home = session.home
-        return not (self._openings.may_run(waiting, home) if home in names else self._homing.may_leave(home))
+        return not (self._openings.may_run(waiting, session.home) or self._homing.may_leave(session.home))
 
-    def _try_in_order(
-        self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
-    ) -> None:
-        """Those that could fit anywhere, least served key first; after each placement, another look."""
-        if not names:
-            return
-        openings, order = self._openings, self.lessons.order
-        widest = openings.widest(names)
-        orders: dict[int, tuple[float, float]] = {}
-        line: list[tuple[tuple[float, float], int, Waiting]] = []
-        rest: Iterable[tuple[int, Waiting]] = enumerate(entries)
-        last = (-inf, -inf), -1
-        while True:
-            for number, entry in openings.worth_a_look(rest, names, widest):
-                at = orders.get(number) or orders.setdefault(number, order(entry, now))
-                if (at, number) > last:
-                    line.append((at, number, entry))
-            heapify(line)
-            while line:
-                at, number, entry = heappop(line)
-                if self._try_session(entry, names, now, placed):
-                    break
-            else:
-                return
-            last, before, widest = (at, number), widest, openings.widest(names)
-            # Most often there is less room now, and whoever was not worth a look is none the more so. But other turns
-            # of a session that is in now may follow it; then the order tells who is still to come.
-            is_less = widest.is_within(before) and not entry.session.waiting
-            rest = [one[1:] for one in line] if is_less else enumerate(entries)
-            line = []
+    def _overdue(self, rank: Rank, now: float) -> Waiting | None:
+        """Whoever has waited longest, once that is a minute: it goes first.
 
-    def _try_overdue(
-        self, entries: list[Waiting], names: Collection[str], now: float, placed: list[Placement]
-    ) -> Collection[str]:
-        """Whoever has waited longest goes first once it has waited a minute.
-
-        Returns:
-            The backends that nobody else may enter before it: its home, or wherever it may go.
+        Until it can, nobody else may enter where it wants to go.
         """
-        oldest = self._overdue(entries, now)
-        if oldest is None:
-            return ()
-        entries.remove(oldest)
-        return () if self._try_session(oldest, names, now, placed) else _wanted_by(oldest)
-
-    def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:
-        oldest = min(entries, key=attrgetter("stamp"), default=None)
+        oldest = self.queue.longest_waiting(rank)
         is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
         return oldest if is_overdue else None
 
@@ -286,9 +261,8 @@ class Gate:
 
     def expected_wait_s(self, now: float) -> float:
         """How long a newcomer would probably wait, from what is ahead of it and how fast room comes free."""
-        ahead = sum(other.prompt_tokens for other in self.queue)
         tokens_per_s = sum(room.release.look(now) for room in self.rooms.values())
-        return ahead / tokens_per_s if tokens_per_s > 0 else queueing.HEAD_RESERVATION_S
+        return self.queue.prompt_tokens / tokens_per_s if tokens_per_s > 0 else queueing.HEAD_RESERVATION_S
 
     # -- what happens to placed turns
 
@@ -315,6 +289,7 @@ class Gate:
         if name not in self.rooms:
             self.rooms[name] = self._new_room()
             self._weights[name] = self._weights.get(like, 1.0)
+            self._openings.changed.add(name)
 
     def see_capacity(
         self, backend: str, capacity: KvCapacity | None, batch_tokens: int | None = None, *, now: float = 0.0
@@ -356,6 +331,7 @@ class Gate:
         self._openings.forget(backend)
         room.report_at = now
         room.release.look(now)
+        room.see_computed(now)
         room.prefill.on_report(prefill_tokens_per_s)
         room.limit = limits.after_report(
             room.limit,
@@ -387,13 +363,14 @@ class Gate:
     def see_overload(self, backend: str, now: float) -> None:
         """A backend answered that it has no room: none is counted there until its next report says what is true."""
         self.rooms[backend].full_at = now
+        self._openings.changed.add(backend)
         self.counters["overloads"] += 1
 
     def next_event_at(self, now: float) -> float | None:
         """When to pump again although nothing happened: a lease, somebody's patience or a computing ends meanwhile."""
         if not self.queue.entries:
             return None
-        return next_by_time_alone(self.queue, self.rooms.values(), self._herd, now)
+        return self._wake_ups.next(self.queue, self._herd, now, changed=self._openings.take_changed())
 
     # -- inside
 
@@ -407,6 +384,7 @@ class Gate:
                 if self._openings.may_fit(waiting, name) and (took := self._fitting.fits_set(waiting, name, now)):
                     self._place(waiting, "new", took, now, placed)
                     return
+                self._openings.changed.add(name)
             return
         session = waiting.session
         if session.residency is not _IN or session.home is None or session.home not in waiting.candidates:
@@ -425,6 +403,7 @@ class Gate:
             return False
         took = self._fitting.fits_running(waiting, home, now)
         if took is None:
+            self._openings.changed.add(home)  # what time alone has made of it was seen
             return False
         self._place(waiting, "resident", took, now, placed)
         return True
@@ -441,6 +420,7 @@ class Gate:
                 admission = "new" if session.residency is Residency.NEW else "returning"
                 self._place(waiting, "resident" if name == home else admission, took, now, placed)
                 return True
+            self._openings.changed.add(name)
         return False
 
     def _leave(self, waiting: Waiting) -> bool:
@@ -449,9 +429,13 @@ class Gate:
         return self.queue.remove(waiting)
 
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
+        session = waiting.session
+        home = session.home
         self._openings.forget(took.backend)
-        self._openings.forget(waiting.session.home)
+        self._openings.forget(home)
         placed.append(self._bookings.place(waiting, admission, took, now))
+        if session.waiting and session.home != home:
+            self.queue.has_moved(session, home)
 
 
 def _wanted_by(waiting: Waiting) -> Collection[str]:

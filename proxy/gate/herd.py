@@ -49,7 +49,7 @@ class Herd:
         head = waiting.turn.head
         if not self._is_on or not head:
             return False
-        until = self._warm_at(name, head)
+        until = self._warm_at(name, head, now)
         if until is None or now >= until or self._rooms[name].prefixes.is_inert:
             return False
         head_tokens = self._lessons.head_tokens(waiting)
@@ -69,7 +69,7 @@ class Herd:
         name = waiting.kept_for
         if name is None or name not in waiting.candidates:
             return None
-        until = self._warm_at(name, waiting.turn.head)
+        until = self._warm_at(name, waiting.turn.head, now)
         return name if until is not None and now < until else None
 
     def promised_tokens(self, name: str, head: int) -> int:
@@ -79,11 +79,13 @@ class Herd:
     def next_release_at(self, now: float) -> float | None:
         """When the first of those who are kept is kept no longer."""
         for key, until in list(self._until.items()):
-            if until <= now or self._warm_at(*key) != until:
+            if until <= now or self._warm_at(*key, now) != until:
                 del self._until[key], self._promised[key]
         return min(self._until.values(), default=None)
 
-    def _warm_at(self, name: str, head: int) -> float | None:
+    def _warm_at(self, name: str, head: int, now: float) -> float | None:
         """Until when those with a head are kept at most; None when it is computed, or nobody computes it."""
-        since = self._rooms[name].ledger.warming_since(head)
+        room = self._rooms[name]
+        room.see_computed(now)
+        since = room.ledger.warming_since(head)
         return None if since is None else since + HOLD_S

@@ -55,16 +55,17 @@ class _Price:
         self.is_inert = False
         self._seen: tuple[int, float | None, int] = (-1, None, -1)
 
-    def look(self, now: float) -> None:
-        """Work it out anew, unless nothing has happened."""
+    def look(self, now: float) -> bool:
+        """Work it out anew, unless nothing has happened; says whether a prompt counts as computed by that."""
         room, ledger = self.room, self.ledger
         seen = (ledger.changes, room.report_at, room.inflight)
         if seen == self._seen and not ledger.uncached_tokens:
-            return
+            return False
         self._seen = seen
         rate = room.prefill.tokens_per_s
         self.token_s = sizing.miss_cost(room.external.ratio) / rate
         self.is_inert = room.prefixes.is_inert
+        before = ledger.uncached_tokens
         ahead = ledger.uncached_in_flight(now, rate)
         self.busy_s = routing.busy_s(ahead, rate, room.inflight)
         capacity = ledger.capacity
@@ -72,6 +73,7 @@ class _Price:
         if capacity is not None:
             self.crowding = ledger.used_blocks / (capacity.total_blocks * self._weight)
             self.weight = self._weight * capacity.total_tokens
+        return ahead != before
 
 
 class Homing:
@@ -186,7 +188,8 @@ class Homing:
         sessions, weight = 1, 0.0
         for name in names:
             price = prices.get(name) or self._price(name)
-            price.look(now)
+            if price.look(now):
+                self._openings.changed.add(name)
             costs[name] = price.busy_s + price.token_s * (tokens + crowding_tokens * price.crowding)
             sessions += price.sessions
             weight += price.weight
@@ -210,7 +213,8 @@ class Homing:
     def _cost_s(self, waiting: Waiting, name: str, now: float) -> float:
         """The same for one where something may lie, and whatever is crowded there."""
         price = self._price(name)
-        price.look(now)
+        if price.look(now):
+            self._openings.changed.add(name)
         return price.busy_s + price.token_s * (waiting.prompt_tokens - self._fitting.hit_tokens(waiting, name))
 
     def _cheapest(self, waiting: Waiting, costs: dict[str, float], may_fit: _Test) -> Iterator[str]:

@@ -91,9 +91,13 @@ class Lessons:
             return _RESIDENT
         return Rank.SESSION
 
-    def order(self, waiting: Waiting, now: float) -> tuple[float, float]:
-        """Who of those that want in goes first: lower ones."""
-        return self._service.get(waiting.fairness_key, 0.0), queueing.score(waiting.prompt_tokens, now - waiting.stamp)
+    def served(self, key: str) -> float:
+        """The service of a key: those of the least served one go first."""
+        return self._service.get(key, 0.0)
+
+    def score(self, waiting: Waiting, now: float) -> float:
+        """Who goes first of those of one key, or of equally served ones: lower ones."""
+        return queueing.score(waiting.prompt_tokens, now - waiting.stamp)
 
     def head_tokens(self, waiting: Waiting) -> int:
         """The part of a prompt that its session shares with others of the same head."""

@@ -5,13 +5,14 @@ milliseconds. Kept by the gate until something happens at a backend, or time mak
 at most. Nothing in here changes anything.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
 from proxy.gate.engine_room import LONG_WAIT_S, EngineRoom
 from proxy.gate.lessons import Lessons
-from proxy.state.wait_queue import Waiting
+from proxy.state.sessions import Residency, SessionTable
+from proxy.state.wait_queue import Sized, Waiting
 
 
 class Opening(NamedTuple):
@@ -20,7 +21,7 @@ class Opening(NamedTuple):
     Attributes:
         turn_blocks: what anybody may add, a turn of a resident too.
         session_blocks: what a session may add that has nothing there yet.
-        agent_blocks: the same for a sub-agent, which may borrow.
+        agent_blocks: the same for a sub-agent whose parent is in, which may borrow.
         prefill_tokens: prompt tokens to compute, of a request that has not waited long.
         longest_tokens: the longest prompt that could fit, whatever of it is shared.
         longest_agent_tokens: the same of a sub-agent.
@@ -67,12 +68,20 @@ class Openings:
     Args:
         rooms: the backends' rooms by name.
         lessons: for sizes.
+        sessions: for a sub-agent's parent.
         is_enforcing: False lets everything pass.
+
+    Attributes:
+        changed: backends where something has happened, or was looked at, for whoever keeps something of them besides.
     """
 
-    def __init__(self, rooms: Mapping[str, EngineRoom], lessons: Lessons, *, is_enforcing: bool) -> None:
+    def __init__(
+        self, rooms: Mapping[str, EngineRoom], lessons: Lessons, sessions: SessionTable, *, is_enforcing: bool
+    ) -> None:
         self._rooms = rooms
         self._lessons = lessons
+        self._sessions = sessions
+        self.changed = set(rooms)
         self._is_enforcing = is_enforcing
         self._is_bounding = is_enforcing
         self._now = 0.0
@@ -91,6 +100,13 @@ class Openings:
     def forget(self, name: str | None) -> None:
         """Something has happened at a backend; None for a session's home that it has not yet."""
         self._seen.pop(name, None)
+        if name is not None:
+            self.changed.add(name)
+
+    def take_changed(self) -> Collection[str]:
+        """The backends in `changed`, which begins anew."""
+        taken, self.changed = self.changed, set()
+        return taken
 
     def of(self, name: str) -> Opening:
         """The opening of one backend."""
@@ -99,6 +115,7 @@ class Openings:
         seen = self._seen.get(name)
         if seen is None or self._now > seen.until:
             seen = self._look(self._rooms[name])
+            self.changed.add(name)
             if seen.until < self._now:
                 seen = seen._replace(until=self._now)  # once a moment is enough
             self._seen[name] = seen
@@ -125,14 +142,19 @@ class Openings:
         opening = self.of(name)
         if opening.turn_blocks == inf or opening.turn_blocks < 1.0:
             return opening.turn_blocks == inf
-        if waiting.session.home == name:  # what lies there of it is not needed twice
-            return self._least_blocks(waiting, name) <= opening.turn_blocks
-        most = opening.agent_blocks if waiting.turn.session.agent else opening.session_blocks
-        if self._least_blocks(waiting, name) > most:
+        least = self._least_blocks(waiting, name)
+        session = waiting.session
+        if session.home == name:
+            if least > opening.turn_blocks or session.residency is Residency.IN or session.has_come_back:
+                return least <= opening.turn_blocks  # places others again, or its own
+            least -= self._rooms[name].ledger.idle_of(session)  # what lies there of it is not needed twice
+            return least <= opening.session_blocks or self._may_borrow(waiting, least, opening)
+        if least > opening.session_blocks and not self._may_borrow(waiting, least, opening):
             return False
         if self._now - waiting.arrived_at > LONG_WAIT_S:
             return True
-        return waiting.prompt_tokens - self._lessons.head_tokens(waiting) <= opening.prefill_tokens
+        cached_tokens = max(self._lessons.head_tokens(waiting), waiting.shared_tokens)
+        return waiting.prompt_tokens - cached_tokens <= opening.prefill_tokens
 
     def widest(self, names: Iterable[str]) -> Widest:
         """The most that any of these backends lets in."""
@@ -144,22 +166,38 @@ class Openings:
         )
 
     def worth_a_look(
-        self, entries: Iterable[tuple[int, Waiting]], names: Collection[str], widest: Widest
-    ) -> list[tuple[int, Waiting]]:
-        """Those that could fit on one of these backends, with the number that each came with."""
+        self, entries: Iterable[Sized], widest: Widest, at_home: Container[int] = frozenset()
+    ) -> list[Sized]:
+        """Those that could fit on one of some backends.
+
+        Args:
+            entries: who waits for a place.
+            widest: the most that those backends let in.
+            at_home: numbers of those that are at home there, where their size says little.
+        """
         longest, longest_agent, prefill = widest
         since, tokens_per_byte = self._now - LONG_WAIT_S, self._lessons.most_tokens_per_byte()
         return [
-            (number, entry)
-            for number, entry in entries
+            one
+            for one in entries
+            # A name for each, at no cost.
+            for tokens, number, _, arrived_at, head_bytes, shared_tokens, is_agent in (one,)
             # What rules out most of them comes first: nobody may be larger than a sub-agent.
             if (
-                (tokens := entry.prompt_tokens) <= longest_agent
-                and (entry.arrived_at < since or tokens - entry.turn.head_bytes * tokens_per_byte <= prefill)
-                and (tokens <= longest or entry.turn.session.agent)
+                tokens <= longest_agent
+                and (
+                    tokens - head_bytes * tokens_per_byte <= prefill
+                    or tokens - shared_tokens <= prefill
+                    or arrived_at < since
+                )
+                and (tokens <= longest or is_agent)
             )
-            or entry.session.home in names
+            or number in at_home
         ]
+
+    def _may_borrow(self, waiting: Waiting, blocks: float, opening: Opening) -> bool:
+        key = waiting.turn.session
+        return bool(key.agent) and blocks <= opening.agent_blocks and self._sessions.has_resident_parent(key)
 
     def _is_known(self, name: str) -> bool:
         seen = self._seen.get(name)

@@ -62,7 +62,7 @@ class _RoomWithoutForeign(EngineRoom):
 
 
 class _GateWithoutHeadReservation(Gate):
-    def _overdue(self, entries: list[Waiting], now: float) -> Waiting | None:  # noqa: ARG002
+    def _overdue(self, rank: Rank, now: float) -> Waiting | None:  # noqa: ARG002
         return None
 
 
@@ -80,13 +80,19 @@ class _LessonsWithoutGhosts(Lessons):
 
 
 class _LessonsSmallestFirst(Lessons):
-    def order(self, waiting: Waiting, now: float) -> tuple[float, float]:  # noqa: ARG002
-        return 0.0, float(waiting.prompt_tokens)
+    def served(self, key: str) -> float:  # noqa: ARG002
+        return 0.0
+
+    def score(self, waiting: Waiting, now: float) -> float:  # noqa: ARG002
+        return float(waiting.prompt_tokens)
 
 
 class _LessonsOldestFirst(Lessons):
-    def order(self, waiting: Waiting, now: float) -> tuple[float, float]:  # noqa: ARG002
-        return 0.0, waiting.stamp
+    def served(self, key: str) -> float:  # noqa: ARG002
+        return 0.0
+
+    def score(self, waiting: Waiting, now: float) -> float:  # noqa: ARG002
+        return waiting.stamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,10 +229,9 @@ class KvLedger:
         """
         if not self.uncached_tokens:
             return 0
-        behind_s = self._computes_for_s(tokens_per_s)
         while self._uncached:
             hold_id, oldest = next(iter(self._uncached.items()))
-            if now - oldest.sent_at <= behind_s:
+            if now <= oldest.sent_at + self._computes_for_s(tokens_per_s):
                 break
             self.computed(hold_id)
         return self.uncached_tokens

@@ -114,6 +114,11 @@ class SessionTable:
         """The session of a key, if it is known."""
         return self._sessions.get(key)
 
+    def has_resident_parent(self, key: SessionKey) -> bool:
+        """Whether a sub-agent's parent is in: that waits for it, and holds its place meanwhile."""
+        parent = self._sessions.get(SessionKey(key.credential, key.session)) if key.agent else None
+        return parent is not None and parent.residency is Residency.IN
+
     def count(self) -> int:
         """Sessions known."""
         return len(self._sessions)

@@ -3,9 +3,11 @@
 Written by the gate alone. Bounded by entries and by the bytes of the bodies that they hold.
 """
 
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterator
+from math import inf
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -38,6 +40,7 @@ class Waiting(Struct, eq=False):
             one from which it branches off, or its own before a change.
         shared_tokens: prompt tokens that it has in common with what was computed for that one, the head included.
         prefix_break: why it cannot use what its session's last turn left in the cache.
+        number: its place in the order of arrival, given by the queue each time it enters.
     """
 
     id: int
@@ -61,6 +64,7 @@ class Waiting(Struct, eq=False):
     relative: Session | None = None
     shared_tokens: int = 0
     prefix_break: PrefixBreak | None = None
+    number: int = 0
 
     @property
     def relative_home(self) -> str | None:
@@ -68,20 +72,89 @@ class Waiting(Struct, eq=False):
         return self.relative.home if self.relative is not None and self.shared_tokens else None
 
 
+class Sized(NamedTuple):
+    """One that waits for a place, as it is sorted by size, with what rules out most of them: they are touched often.
+
+    Attributes:
+        tokens: its prompt.
+        number: decides between equals.
+        is_agent: a sub-agent's turn.
+    """
+
+    tokens: int
+    number: int
+    waiting: Waiting
+    arrived_at: float
+    head_bytes: int
+    shared_tokens: int
+    is_agent: bool
+
+
+class _Indexes:
+    """Those of one rank by what the gate looks for. Each event's pass would else walk the hundreds that wait."""
+
+    __slots__ = ("at_home", "by_size", "by_stamp")
+
+    def __init__(self) -> None:
+        self.by_size: list[Sized] = []
+        self.by_stamp: list[tuple[float, int, Waiting]] = []
+        self.at_home: dict[str | None, dict[int, Sized]] = {}
+
+    def add(self, waiting: Waiting) -> None:
+        number, turn = waiting.number, waiting.turn
+        is_agent = bool(turn.session.agent)
+        sized = Sized(
+            waiting.prompt_tokens,
+            number,
+            waiting,
+            waiting.arrived_at,
+            turn.head_bytes,
+            waiting.shared_tokens,
+            is_agent,
+        )
+        insort(self.by_size, sized)
+        insort(self.by_stamp, (waiting.stamp, number, waiting))
+        self.at_home.setdefault(waiting.session.home, {})[number] = sized
+
+    def remove(self, waiting: Waiting) -> None:
+        number = waiting.number
+        del self.by_size[bisect_left(self.by_size, (waiting.prompt_tokens, number))]
+        del self.by_stamp[bisect_left(self.by_stamp, (waiting.stamp, number))]
+        self._take_from(waiting.session.home, number)
+
+    def move(self, session: Session, left: str | None) -> None:
+        for sized in [one for one in self.at_home.get(left, {}).values() if one.waiting.session is session]:
+            self._take_from(left, sized.number)
+            self.at_home.setdefault(session.home, {})[sized.number] = sized
+
+    def _take_from(self, home: str | None, number: int) -> None:
+        there = self.at_home[home]
+        del there[number]
+        if not there:
+            del self.at_home[home]
+
+
 class WaitQueue:
     """Waiting requests by rank, each rank in order of arrival.
+
+    Those that wait for a place (`Rank.SESSION`, `Rank.BATCH`) are found by size, by age and by home too; what they are
+    found by must not change while they wait, but for a session's home, which `has_moved` tells.
 
     Attributes:
         entries: how many wait; looked at for each request.
         keys: how many wait of each fairness key; those that have none are not in it.
+        prompt_tokens: of all prompts that wait.
     """
 
     def __init__(self, *, capacity: int = MAX_WAITING, capacity_bytes: int = MAX_BODY_BYTES) -> None:
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._by_rank: dict[Rank, dict[int, Waiting]] = {rank: {} for rank in Rank}
+        self._indexes = {rank: _Indexes() for rank in (Rank.SESSION, Rank.BATCH)}
         self._twins: dict[tuple[object, int], Waiting] = {}
+        self._numbers = 0
         self.entries = 0
+        self.prompt_tokens = 0
         self.keys: dict[str, int] = {}
         self._replaced_at: OrderedDict[tuple[object, int], float] = OrderedDict()
         self.body_bytes = 0
@@ -143,7 +216,11 @@ class WaitQueue:
     def add(self, waiting: Waiting) -> None:
         """A request begins to wait."""
         self._by_rank[waiting.rank][waiting.id] = waiting
+        self._numbers = waiting.number = self._numbers + 1
+        if (indexes := self._indexes.get(waiting.rank)) is not None:
+            indexes.add(waiting)
         self.entries += 1
+        self.prompt_tokens += waiting.prompt_tokens
         self.keys[waiting.fairness_key] = self.keys.get(waiting.fairness_key, 0) + 1
         self.body_bytes += waiting.body_bytes
         waiting.session.waiting += 1
@@ -155,7 +232,10 @@ class WaitQueue:
         """A request waits no more; says whether it did."""
         if self._by_rank[waiting.rank].pop(waiting.id, None) is None:
             return False
+        if (indexes := self._indexes.get(waiting.rank)) is not None:
+            indexes.remove(waiting)
         self.entries -= 1
+        self.prompt_tokens -= waiting.prompt_tokens
         left = self.keys[waiting.fairness_key] - 1
         if left:
             self.keys[waiting.fairness_key] = left
@@ -169,6 +249,35 @@ class WaitQueue:
             if self._twins.get(key) is waiting:
                 del self._twins[key]
         return True
+
+    def has_moved(self, session: Session, left: str | None) -> None:
+        """A session is at home elsewhere now; its other turns may wait.
+
+        Args:
+            session: whose home is the new one already.
+            left: where it was at home before.
+        """
+        for indexes in self._indexes.values():
+            indexes.move(session, left)
+
+    def longest_waiting(self, rank: Rank) -> Waiting | None:
+        """The one of a rank that has the oldest stamp; of several, the one that came first."""
+        by_stamp = self._indexes[rank].by_stamp
+        return by_stamp[0][2] if by_stamp else None
+
+    def up_to(self, rank: Rank, prompt_tokens: float) -> list[Sized]:
+        """Those of a rank whose prompts are no longer than that, the shortest first."""
+        by_size = self._indexes[rank].by_size
+        return by_size[: bisect_right(by_size, (prompt_tokens, inf))]
+
+    def at_home(self, rank: Rank, names: Collection[str]) -> dict[int, Sized]:
+        """Those of a rank whose sessions were served last by one of these backends, by number."""
+        homes = self._indexes[rank].at_home
+        found: dict[int, Sized] = {}
+        for name in names:
+            if name in homes:
+                found.update(homes[name])
+        return found
 
     def of(self, rank: Rank) -> list[Waiting]:
         """Those of a rank, in order of arrival."""

@@ -20,11 +20,12 @@ class RandomWalk:
 
     Args:
         seed: of everything that happens.
+        gate: what decides.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, gate: type[Gate] = Gate) -> None:
         self._rng = random.Random(seed)
-        self.gate = Gate(BACKENDS, GateSettings(target_wait_s=100.0, max_waiting=MAX_WAITING))
+        self.gate = gate(BACKENDS, GateSettings(target_wait_s=100.0, max_waiting=MAX_WAITING))
         self.now = 0.0
         self._waiting: dict[int, Waiting] = {}
         self._running: list[Placement] = []
@@ -100,12 +101,18 @@ class RandomWalk:
             rng.choice("pqr"), f"{rng.choice(['', 'prompt:'])}{rng.randrange(60)}", rng.choice(["", "", "x"])
         )
         head = rng.randrange(4)
+        head_bytes = (0, 800, 800, 8_000)[head]
+        text_bytes = int(rng.lognormvariate(8.5, 1.5)) + head_bytes
+        # A sub-agent may begin as its parent did; what it shares is to be found where that one is at home.
+        origin = key if rng.random() < 0.5 else key._replace(agent="")
+        length = rng.randint(1, 4)
         turn = Turn(
             key,
-            text_bytes=int(rng.lognormvariate(8.5, 1.5)) + (800 if head else 0),
-            head_bytes=800 if head else 0,
+            text_bytes=text_bytes,
+            head_bytes=head_bytes,
             head=head,
-            chain=tuple(hash((key, at)) for at in range(rng.randint(1, 4))),
+            chain=tuple(hash((origin, at)) for at in range(length)),
+            spans=tuple(head_bytes + (text_bytes - head_bytes) * (at + 1) // length for at in range(length)),
             output_limit_tokens=rng.choice([None, None, 50]),
             twin=rng.choice([0, 0, 0, 5]),
             is_batch=rng.random() < 0.05,

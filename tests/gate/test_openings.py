@@ -1,5 +1,8 @@
+from math import inf
+
 import pytest
 
+from proxy.core.turns import Rank, SessionKey
 from proxy.gate.openings import Opening, Openings, Widest
 from tests.gate.random_walk import BACKENDS, RandomWalk
 from tests.gate.stage import Stage
@@ -7,7 +10,7 @@ from tests.gate.stage import Stage
 
 def openings_of(stage, *, is_enforcing=True):
     """What a pump would see now."""
-    openings = Openings(stage.gate.rooms, stage.gate.lessons, is_enforcing=is_enforcing)
+    openings = Openings(stage.gate.rooms, stage.gate.lessons, stage.gate.sessions, is_enforcing=is_enforcing)
     openings.begin(stage.now)
     return openings
 
@@ -21,9 +24,11 @@ def test_a_full_backend_is_closed_for_all_that_are_larger():
 
     assert openings.usable(large, ("a", "b")) == ["b"]
     assert openings.usable(small, ("a", "b")) == ["a", "b"]
-    line = [(0, large), (1, small)]
-    assert openings.worth_a_look(line, ("a",), openings.widest(("a",))) == [(1, small)]
-    assert openings.worth_a_look(line, ("a", "b"), openings.widest(("a", "b"))) == line
+    line = stage.gate.queue.up_to(Rank.SESSION, inf)
+    assert [one.waiting for one in line] == [small, large]
+    assert openings.worth_a_look(line, openings.widest(("a",))) == line[:1]
+    assert openings.worth_a_look(line, openings.widest(("a", "b"))) == line
+    assert openings.worth_a_look(line, openings.widest(("a",)), {large.number}) == line
 
 
 def test_nobody_is_kept_from_an_empty_backend_or_one_of_unknown_size():
@@ -59,6 +64,34 @@ def test_idle_places_close_it_for_newcomers_and_not_for_their_owner():
     assert openings.may_run(back, "a")
     assert openings.may_fit(back, "a")
     assert not openings.may_fit(new, "a")
+
+
+def test_what_lies_at_home_of_one_that_is_out_is_not_needed_twice():
+    """It needs no more there than it has grown by; a larger one does not fit though it lives there."""
+    stage = Stage()
+    stage.rest("one", 40)
+    stage.enter("two", 40)
+    session = stage.gate.sessions.get(SessionKey("", "one"))
+    assert session is not None
+    stage.gate.rooms["a"].ledger.idle.give_up_place(session)
+    back, grown = stage.arrive("one", 45), stage.arrive("one", 99)
+
+    assert openings_of(stage).may_fit(back, "a")
+    assert not openings_of(stage).may_fit(grown, "a")
+
+
+def test_only_a_sub_agent_whose_parent_is_in_may_borrow():
+    """Others are larger than what there is, and are not looked at closely."""
+    stage = Stage()
+    stage.enter("parent", 40)
+    stage.rest("idle", 40)
+    child = stage.arrive("parent", 20, agent="x")
+    orphan = stage.arrive("nobody", 20, agent="x")
+    openings = openings_of(stage)
+    assert openings.of("a").session_blocks < 20 <= openings.of("a").agent_blocks
+
+    assert openings.may_fit(child, "a")
+    assert not openings.may_fit(orphan, "a")
 
 
 def test_cold_prompts_close_it_for_others_that_have_not_waited_long():
@@ -131,7 +164,7 @@ def test_what_is_kept_is_never_narrower_than_what_is_there(seed):
     kept = walk.gate._openings
     for _ in range(1_500):
         walk.step()
-        anew = Openings(walk.gate.rooms, walk.gate.lessons, is_enforcing=True)
+        anew = Openings(walk.gate.rooms, walk.gate.lessons, walk.gate.sessions, is_enforcing=True)
         anew.begin(walk.now)
         kept.begin(walk.now)
         for name in BACKENDS:

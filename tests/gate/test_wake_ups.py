@@ -1,5 +1,7 @@
 import pytest
 
+from proxy.gate.wake_ups import WakeUps
+from tests.gate.random_walk import RandomWalk
 from tests.gate.stage import Stage
 
 SLACK_S = 0.02
@@ -57,3 +59,27 @@ def test_the_head_reservation_begins_by_itself():
     assert stage.pump() == []
 
     assert stage.gate.next_event_at(stage.now) == pytest.approx(back.stamp + 60)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_kept_of_each_backend_is_what_would_be_found_now(seed):
+    """Whatever happens: a moment that was missed would leave somebody waiting for the next report."""
+    walk = RandomWalk(seed)
+    gate = walk.gate
+    for _ in range(1_500):
+        walk.step()
+        kept = gate.next_event_at(walk.now)
+        anew = WakeUps(gate.rooms).next(gate.queue, gate._herd, walk.now, changed=gate.rooms)
+        assert kept == (anew if len(gate.queue) else None)
+
+
+def test_an_engine_that_has_said_that_it_is_full_is_looked_at_again():
+    """Nothing else tells when it is believed no more."""
+    stage = Stage()
+    stage.enter("busy", 90)
+    stage.arrive("next", 30)
+    stage.gate.next_event_at(stage.now)
+    stage.wait(0.5, reports=False)
+    stage.gate.see_overload("a", stage.now)
+
+    assert stage.gate.next_event_at(stage.now) == stage.now + 3.0

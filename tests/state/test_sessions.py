@@ -71,3 +71,16 @@ def test_only_sessions_without_a_name_of_their_own_are_unnamed():
     """Whether a client names its sessions is told from the key."""
     assert Session(session_key("", ("mine", ""), 1)).is_named
     assert not Session(session_key("", None, 1)).is_named
+
+
+def test_a_sub_agent_has_a_resident_parent_while_the_main_thread_is_in():
+    """Of the same session and credential; a main thread has none."""
+    table = SessionTable()
+    parent, _ = table.touch(SessionKey("c", "s"), 0.0)
+    assert not table.has_resident_parent(SessionKey("c", "s", "x"))
+
+    parent.residency = Residency.IN
+
+    assert table.has_resident_parent(SessionKey("c", "s", "x"))
+    assert not table.has_resident_parent(SessionKey("c", "s"))
+    assert not table.has_resident_parent(SessionKey("d", "s", "x"))

@@ -157,3 +157,42 @@ def test_for_a_large_body_several_go_or_none():
     assert queue.surplus(large) == [entries[2], entries[1]]
     queue = filled(*entries, too_large, capacity=9, capacity_bytes=1_000)
     assert queue.surplus(too_large) == [too_large]
+
+
+def test_those_that_wait_for_a_place_are_found_by_size_age_and_home():
+    """In the order of arrival between equals, and no more once they have left."""
+    queue = WaitQueue()
+    entries = [aged(number, stamp) for number, stamp in ((1, 5.0), (2, 3.0), (3, 3.0))]
+    for entry, tokens, home in zip(entries, (300, 100, 300), ("a", None, "b"), strict=True):
+        entry.prompt_tokens, entry.session.home = tokens, home
+        queue.add(entry)
+
+    assert [one.waiting.id for one in queue.up_to(Rank.SESSION, 300)] == [2, 1, 3]
+    assert [one.waiting.id for one in queue.up_to(Rank.SESSION, 299.9)] == [2]
+    assert queue.longest_waiting(Rank.SESSION) is entries[1]
+    assert [one.waiting.id for one in queue.at_home(Rank.SESSION, ("a", "c")).values()] == [1]
+    assert queue.prompt_tokens == 700
+    assert queue.longest_waiting(Rank.BATCH) is None
+
+    for entry in entries[:2]:
+        queue.remove(entry)
+
+    assert [one.waiting.id for one in queue.up_to(Rank.SESSION, 300)] == [3]
+    assert queue.longest_waiting(Rank.SESSION) is entries[2]
+    assert (queue.at_home(Rank.SESSION, ("a",)), queue.prompt_tokens) == ({}, 300)
+
+
+def test_a_session_that_moves_takes_its_waiting_turns_along():
+    """Another turn of it was placed elsewhere meanwhile; others that lived there stay."""
+    queue = WaitQueue()
+    moving, staying = aged(1, 1.0), aged(2, 2.0)
+    for entry in (moving, staying):
+        entry.session.home = "a"
+        queue.add(entry)
+    moving.session.home = "b"
+    queue.has_moved(moving.session, "a")
+
+    assert [one.waiting for one in queue.at_home(Rank.SESSION, ("a",)).values()] == [staying]
+    assert [one.waiting for one in queue.at_home(Rank.SESSION, ("b",)).values()] == [moving]
+    queue.remove(moving)
+    assert queue.at_home(Rank.SESSION, ("b",)) == {}
