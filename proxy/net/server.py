@@ -19,6 +19,7 @@ from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock, Recorder
 from proxy.core.requests import Dialect, RequestView
 from proxy.core.retry_hints import LONGEST_S, hint_s
+from proxy.core.turns import Turn
 from proxy.dialects import missing_routes, model_list, request_body, routes
 from proxy.dialects.errors import error_body
 from proxy.dialects.model_names import ModelNames
@@ -39,6 +40,11 @@ _JSON: Final = (b"Content-Type", b"application/json")
 _MODELS_PATH: Final = "/v1/models"
 _NO_RECEIPTS: Final[tuple[tuple[bytes, bytes], ...]] = ()
 _SHORT_WAIT_S: Final = 3
+_LARGE_BODY_BYTES: Final = 2 * 2**20
+"""Reading one of these takes longer than a task switch to another thread is felt: 6 ms for 2 MB, 25 ms for 8 MB.
+
+The other thread holds the interpreter while it parses, so this halves the pause of all others and does not end it.
+"""
 _CUT_OFF_S: Final = 0.2
 """How long a request that is cut off may take to say so to its client."""
 
@@ -241,12 +247,23 @@ class DataServer(web.Server):
         body = await read_body(request, account, limit_bytes=settings.body_bytes, timeout_s=settings.body_s)
         exchange.request_bytes = len(body)
         is_json_post = request.method == "POST" and not path.endswith("/cancel")
-        facts = request_body.read_body(route, body) if is_json_post else request_body.BodyFacts()
+        is_large = len(body) > _LARGE_BODY_BYTES
+        if not is_json_post:
+            facts = request_body.BodyFacts()
+        elif is_large:
+            facts = await asyncio.to_thread(request_body.read_body, route, body)
+        else:
+            facts = request_body.read_body(route, body)
         receipts, hides_usage = _NO_RECEIPTS, False
         if self._rewriter is not None and is_json_post:
             body, facts, receipts, hides_usage = self._rewriter.rewrite(route, body, facts)
         exchange.is_stream = facts.is_stream
-        turn = turn_of(request.headers, facts.fields, body) if route.generates and is_json_post else None
+        turn: Turn | None = None
+        if route.generates and is_json_post:
+            if is_large:
+                turn = await asyncio.to_thread(turn_of, request.headers, facts.fields, body)
+            else:
+                turn = turn_of(request.headers, facts.fields, body)
         view = RequestView(
             request_id=exchange.request_id,
             route=route,

@@ -73,9 +73,11 @@ async def admitting(script, *, metrics_page=None, settings=None, **sections):
 
 def asking(session, blocks=40, *, path=b"/v1/chat/completions", extra=b"", stream=True, **fields):
     """A request of a session of so many blocks, as bytes."""
-    prompt = {"messages": [{"role": "user", "content": session[:1] * (blocks * 4_000)}]}
+    # Each has a prompt of its own: of an equal one the engine's count would be believed, and that is next to nothing.
+    text = (f"{session} " * (blocks * 4_000))[: blocks * 4_000]
+    prompt: dict[str, object] = {"messages": [{"role": "user", "content": text}]}
     if path == b"/v1/responses":
-        prompt = {"input": session[:1] * (blocks * 4_000)}
+        prompt = {"input": text}
     body = json.dumps({"model": "m", "stream": stream, **prompt, **fields}).encode()
     return chat(body, path=path, extra=b"x-session-id: %b\r\n%b" % (session.encode(), extra))
 

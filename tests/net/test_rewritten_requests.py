@@ -1,6 +1,7 @@
 """What settings change about a request on its way, over real sockets, and what nothing changes."""
 
 import json
+import threading
 
 import pytest
 
@@ -184,3 +185,33 @@ async def test_l43_a_valid_key_in_either_header_opens_and_none_goes_further(rig,
             assert {name.lower() for name, _ in seen.headers}.isdisjoint({"authorization", "x-api-key"})
         await gate.until(lambda: '"request.finished"' in gate.log.getvalue())
         assert not {"good", "stale"} & set(gate.log.getvalue().replace('"', " ").split())
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_l01_the_engine_gets_the_attribution_line_unless_a_setting_takes_it_out(rig, is_on):
+    """Untouched by default; with the setting all but that line is what the client sent."""
+    block = b'{"type":"text","text":"x-anthropic-billing-header: cch=a1b2c;"},'
+    body = b'{"model":"m", "system":[%b {"type":"text","text":"S"}],"messages":[],"max_tokens":1}'
+    async with rig(answering(OK), routing={"strip_attribution": is_on}) as gate:
+        answer = await gate.raw(chat(body % block, path=b"/v1/messages"))
+
+        assert status_of(answer) == 200
+        assert gate.backend.seen[0].body == body % (b"" if is_on else block)
+
+
+@pytest.mark.parametrize("tail", [b"}", b""])
+async def test_a_large_body_is_read_beside_the_loop_and_ends_the_same(rig, tail):
+    """Passed on byte for byte, or refused in the same words as a small one."""
+    body = b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"%b"}]' % (b"x " * 1_500_000) + tail
+    threads = []
+
+    async with rig(answering(OK)) as gate:
+        threading.setprofile(lambda *_: threads.append(threading.current_thread().name))
+        try:
+            answer = await gate.raw(chat(body))
+        finally:
+            threading.setprofile(None)
+
+        assert status_of(answer) == (200 if tail else 400)
+        assert [seen.body for seen in gate.backend.seen] == ([body] if tail else [])
+        assert any(name.startswith("asyncio") for name in threads)
