@@ -99,7 +99,7 @@ class Arrivals:
             fairness_key=turn.session.credential,
             is_side=self._lessons.is_side(turn, session, prompt_tokens),
         )
-        if kin is not None:
+        if kin is not None and (kin.relative is not None or session.chain_length):
             self._note_kin(waiting, kin)
         waiting.is_hopeless = self._fitting.is_hopeless(waiting)
         # Its client needs the engine's own error to make its context shorter; it takes nobody's place for that.

@@ -77,7 +77,8 @@ class Bookings:
                 self._move_in(session, name, now)
             private = took.private_blocks
             hold = Hold(session, waiting.turn.head, waiting.prompt_tokens, took.uncached_tokens, private, now)
-            room.see_computed(now)
+            if ledger.uncached_tokens:
+                room.see_computed(now)
             ledger.take(waiting.id, hold, took.head_tokens)
             if waiting.rank is _CONTROL:
                 placement.control_blocks = private
@@ -166,8 +167,9 @@ class Bookings:
         else:
             session.inflight -= 1
         room.control_blocks -= placement.control_blocks
-        room.see_computed(now)
         hold = room.ledger.give_back(placement.id)
+        if room.ledger.uncached_tokens:
+            room.see_computed(now)
         room.last_end_at = now
         if hold is not None:
             room.note_freed(hold.blocks)

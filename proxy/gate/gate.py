@@ -278,8 +278,10 @@ class Gate:
 
     def end(self, placement: Placement, end: TurnEnd, now: float) -> None:
         """A turn has ended, however it did: its room is given back, its session stays resident or not, we learn."""
+        home = placement.waiting.session.home
         self._openings.forget(placement.backend)
-        self._openings.forget(placement.waiting.session.home)
+        if home != placement.backend:
+            self._openings.forget(home)
         self._bookings.end(placement, end, now)
 
     # -- what engines say
@@ -429,10 +431,10 @@ class Gate:
         return self.queue.remove(waiting)
 
     def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        session = waiting.session
-        home = session.home
+        home = (session := waiting.session).home
         self._openings.forget(took.backend)
-        self._openings.forget(home)
+        if home != took.backend:
+            self._openings.forget(home)
         placed.append(self._bookings.place(waiting, admission, took, now))
         if session.waiting and session.home != home:
             self.queue.has_moved(session, home)

@@ -108,7 +108,7 @@ class Homing:
 
     def order(
         self, waiting: Waiting, names: Collection[str], now: float, *, fits_beside: bool = False
-    ) -> Iterator[str]:
+    ) -> Iterable[str]:
         """Which of these to try, best first; none where it is better to wait.
 
         Args:
@@ -117,12 +117,15 @@ class Homing:
             now: monotonic seconds.
             fits_beside: it may pass where a session may not.
         """
-        if self._herd.place_of(waiting, now) is not None:
-            return
         if fits_beside or len(names) > 1:
             usable = [name for name in waiting.candidates if name in names]
         else:
             usable = self._openings.usable(waiting, names)
+        if waiting.kept_for is None and len(waiting.candidates) == 1:
+            return usable  # nothing is to be chosen
+        return () if self._herd.place_of(waiting, now) is not None else self._order(waiting, usable, now, fits_beside)
+
+    def _order(self, waiting: Waiting, usable: list[str], now: float, fits_beside: bool) -> Iterator[str]:
         if waiting.kept_for in usable:
             yield waiting.kept_for
             usable.remove(waiting.kept_for)

@@ -66,11 +66,12 @@ class Lineage:
             key = self._key_of(turn, owner, depth)
             is_twin = depth == len(chain) and key != owner
         session, forgotten = self._sessions.touch(key, now)
-        self._index.add(chain, depth, session.key)
+        if depth < len(chain):
+            self._index.add(chain, depth, session.key)
         session.latest = chain[-1]
         if session.chain_length and self._lessons.extends(turn, session):
             return session, forgotten, None
-        if owner is None:
+        if owner is None or (owner == session.key and not session.chain_length):
             return session, forgotten, _ALONE
         if is_twin and not session.turns:
             self._index.add_twin(chain[-1], session.key)
