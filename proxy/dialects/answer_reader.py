@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from proxy.core.chunks import BODY_STARTS
 from proxy.core.gaps import GapCounter
 from proxy.core.requests import Route, StreamEnd, Usage
 from proxy.core.turns import StopReason
@@ -47,14 +48,7 @@ _FIRST_TOKEN: Final[dict[StreamEnd, bytes]] = {
     StreamEnd.MESSAGE_STOP: b"event: content_block_",
     StreamEnd.RESPONSE_COMPLETED: b".delta",
 }
-# Counting a single byte costs a sixth of counting a word, and each chunk of every stream is counted.
-_LINES_OF_EVENT: Final[dict[StreamEnd, int]] = {
-    StreamEnd.NONE: 2,
-    StreamEnd.DONE: 2,
-    StreamEnd.MESSAGE_STOP: 3,
-    StreamEnd.RESPONSE_COMPLETED: 3,
-}
-"""`data:` and an empty line, and before them `event:` where events have names."""
+
 
 _NO_GAPS: Final = GapCounter()
 """Of answers that come whole; never marked."""
@@ -67,6 +61,7 @@ class AnswerReader:
         is_event_stream: whether the answer is an event stream.
         awaits_first_token: an event stream whose first token has not passed.
         first_token_at: when the first generated token passed, in monotonic seconds, or None.
+        token_events: events since the first token, whole chunks for one each; about one a token.
         gaps: the pauses between token events.
         body_bytes: how many have passed.
         chunks: whole chunks that have passed since the last look, framing included; whoever adds to it adds to `times`
@@ -75,8 +70,8 @@ class AnswerReader:
     """
 
     __slots__ = (
-        "_first_token_marker", "_head", "_lines", "_route", "_tail", "awaits_first_token", "body_bytes", "chunks",
-        "first_token_at", "gaps", "is_event_stream", "times",
+        "_first_token_marker", "_head", "_route", "_tail", "awaits_first_token", "body_bytes", "chunks",
+        "first_token_at", "gaps", "is_event_stream", "times", "token_events",
     )  # fmt: skip
 
     def __init__(self, route: Route, *, is_event_stream: bool) -> None:
@@ -91,23 +86,24 @@ class AnswerReader:
         self.first_token_at: float | None = None
         self.gaps = GapCounter() if is_event_stream else _NO_GAPS
         self.awaits_first_token = is_event_stream
-        self._lines = 0
+        self.token_events = 0
 
     def feed(self, data: bytes, now: float) -> None:
         """Body bytes, without framing, passed at `now` (monotonic seconds)."""
         if self.chunks:
             self.look()
-        self._take(data, (now,))
+        self._take(data, (now,), data.count(b"data:"))
 
     def look(self) -> None:
         """Look at the chunks that have passed since the last time."""
         chunks, times = self.chunks, self.times
         if chunks:
-            self._take(b"".join([chunk[chunk.find(b"\n") + 1 : -2] for chunk in chunks]), times)
+            starts = BODY_STARTS
+            self._take(b"".join([chunk[starts[len(chunk)] : -2] for chunk in chunks]), times, len(chunks))
             chunks.clear()
             times.clear()
 
-    def _take(self, data: bytes, times: Sequence[float]) -> None:
+    def _take(self, data: bytes, times: Sequence[float], events: int) -> None:
         self.body_bytes += len(data)
         if self.is_event_stream:
             if self.awaits_first_token and self._first_token_marker in data:
@@ -115,15 +111,10 @@ class AnswerReader:
                 self.awaits_first_token = False
             if not self.awaits_first_token:
                 self.gaps.mark(times)
-                self._lines += data.count(b"\n")
+                self.token_events += events
         if len(self._head) < _HEAD_BYTES:
             self._head += data[: _HEAD_BYTES - len(self._head)]
         self._tail = (self._tail + data)[-_TAIL_BYTES:] if len(data) < _TAIL_BYTES else data[-_TAIL_BYTES:]
-
-    @property
-    def token_events(self) -> int:
-        """Events since the first token; about one a token."""
-        return self._lines // _LINES_OF_EVENT[self._route.stream_end]
 
     @property
     def is_at_event_boundary(self) -> bool:

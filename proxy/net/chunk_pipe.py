@@ -7,25 +7,8 @@ one chunk. For every chunk of every stream one more call, or one more object to 
 from collections.abc import Callable
 from typing import Final
 
-_LONGEST_BODY_BYTES: Final = 2_048
-"""Longer chunks take the long way: 64 of them would be too much to keep until they are looked at."""
-
 LOOK_AFTER: Final = 64
 """A stream is looked at every so many chunks; at sixteen each chunk cost 1 to 2 % more."""
-
-
-def _size_lines() -> dict[int, bytes]:
-    lines = {}
-    for size in range(1, _LONGEST_BODY_BYTES + 1):
-        line = b"%x\r\n" % size
-        lines[len(line) + size + 2] = line
-    return lines
-
-
-SIZE_LINES: Final = _size_lines()
-"""By the length of a whole chunk, framing included, the line that it begins with when it has no extension."""
-
-NO_SIZE_LINE: Final = b"no chunk begins like this"
 
 
 class ChunkPipe:

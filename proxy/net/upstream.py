@@ -11,10 +11,11 @@ from typing import Final, Protocol, cast
 
 import httptools
 
+from proxy.core.chunks import NO_SIZE_LINE, SIZE_LINES
 from proxy.core.errors import Retry, UpstreamError
 from proxy.core.outcomes import Outcome
 from proxy.core.ports import Clock
-from proxy.net.chunk_pipe import LOOK_AFTER, NO_SIZE_LINE, SIZE_LINES, ChunkPipe
+from proxy.net.chunk_pipe import LOOK_AFTER, ChunkPipe
 from proxy.net.header_rules import ResponseHead, response_head
 
 _MAX_HEADERS: Final = 256

@@ -123,6 +123,18 @@ def test_events_are_counted_wherever_they_are_cut(route, event):
     assert 4 == read(route, [event, *pieces]).token_events - 1
 
 
+def test_whole_chunks_that_went_the_short_way_count_as_an_event_each():
+    """Their framing is none of the answer."""
+    reader = read(CHAT, [b"data: {}\n\n"])
+    for size in (1, 15, 16, 255, 256, 2_048):
+        reader.chunks.append(b"%x\r\n%b\r\n" % (size, b"x" * size))
+        reader.times.append(2.0)
+    reader.look()
+
+    assert reader.token_events == 1 + 6
+    assert reader.body_bytes == len(b"data: {}\n\n") + 1 + 15 + 16 + 255 + 256 + 2_048
+
+
 def test_an_error_event_is_seen():
     """Row 82: a stream that reports an error did not go well, whatever its status was."""
     assert read(CHAT, [b'data: {"error":{"message":"engine died"}}\n\n']).has_error_event
