@@ -166,7 +166,7 @@ def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: f
     default="claude-code",
     show_default=True,
     help="Recorded Claude Code sessions, generated ones with short thoughts, short prompts with long answers, "
-    "sub-agents in groups of six, or many system prompts. mooncake: the requests of the file --traces in Mooncake's form, "
+    "sub-agents in groups of six, or many system prompts. mooncake: the requests of --traces, in Mooncake's form, "
     "when they came; needs an engine whose blocks divide 512, and knows no agents.",
 )
 @click.option(
