@@ -64,6 +64,7 @@ class ClosedLoop:
         self._rngs = {agent: Random(f"{seed}/{agent}") for agent in range(agents)}
         self._rng = Random(seed)
         self._backends = [_Backend(Engine(config, seed=seed + index)) for index in range(policy.backends)]
+        policy.see_engines([backend.engine for backend in self._backends])
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
         self._ids = count(1)
@@ -286,6 +287,7 @@ class ClosedLoop:
         lost = list(backend.turns.values())
         backend.turns.clear()
         backend.engine = Engine(self._config, seed=self._seed)
+        self._policy.see_engines([each.engine for each in self._backends])
         backend.generation += 1
         backend.is_stepping = False
         self._policy.restarted(0, now)

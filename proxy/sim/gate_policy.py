@@ -279,6 +279,9 @@ class GatePolicy(Policy):
         """What the product would read from the request's body."""
         thread = turn.thread
         ratio = thread.bytes_per_token
+        if thread.chain:
+            text_bytes = int(turn.prompt_tokens * ratio)
+            return Turn(SessionKey("", thread.session), text_bytes, chain=thread.chain, spans=thread.spans)
         head_tokens = min(thread.plan.head_tokens, turn.prompt_tokens)
         identity = (thread.session, thread.agent, thread.epoch)
         return Turn(

@@ -5,10 +5,11 @@ description (admission brief 1.6 and 1.7), and is told the true size of every pr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
+from proxy.sim.engine import Engine
 from proxy.sim.report import EngineReport
 from proxy.sim.workloads import OpenTurn, Thread
 
@@ -64,6 +65,9 @@ class Policy(ABC):
         home = self._homes.pop(thread.session, None)
         if home is not None:
             self._live[home] -= 1
+
+    def see_engines(self, engines: Sequence[Engine]) -> None:  # noqa: B027
+        """The engines themselves, before anything happens. Only what no router can know may be read from them."""
 
     def report(self, backend: int, report: EngineReport, now: float) -> None:  # noqa: B027
         """One scrape of a backend."""

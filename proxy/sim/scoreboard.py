@@ -41,6 +41,8 @@ class Summary:
         oldest_pending_s: age of the oldest turn not answered at the end.
         refusals: times a client was told to come back; `gave_up` times it had had enough of that.
         facts: what the policy says about itself.
+        request_spread: the busiest engine's turns over the mean; `computed_spread` the same of prompt tokens that were
+            not cached.
     """
 
     policy: str
@@ -68,6 +70,8 @@ class Summary:
     refusals: int
     gave_up: int
     facts: dict[str, float]
+    request_spread: float = 1.0
+    computed_spread: float = 1.0
 
 
 @dataclass(slots=True)
@@ -97,6 +101,8 @@ class Scoreboard:
     usage: list[float] = field(default_factory=list)
     busy_s: float = 0.0
     preemptions: int = 0
+    requests_by_engine: Counter[int] = field(default_factory=Counter)
+    computed_by_engine: Counter[int] = field(default_factory=Counter)
 
     def sent(self, turn: OpenTurn, now: float) -> None:
         """A turn went to an engine."""
@@ -109,6 +115,8 @@ class Scoreboard:
             return
         self.prompt_tokens += turn.prompt_tokens
         self.cached_tokens += turn.cached_tokens
+        self.requests_by_engine[turn.backend] += 1
+        self.computed_by_engine[turn.backend] += turn.prompt_tokens - turn.cached_tokens
         head = turn.thread.plan.head_tokens
         if is_returning and turn.prompt_tokens > head:
             self.own_hits.append(max(turn.cached_tokens - head, 0) / (turn.prompt_tokens - head))
@@ -173,7 +181,14 @@ class Scoreboard:
             refusals=self.refusals,
             gave_up=self.gave_up,
             facts=facts,
+            request_spread=_spread(self.requests_by_engine, engines),
+            computed_spread=_spread(self.computed_by_engine, engines),
         )
+
+
+def _spread(by_engine: Counter[int], engines: int) -> float:
+    total = by_engine.total()
+    return max(by_engine.values()) * engines / total if total else 1.0
 
 
 def _three(values: Sequence[float]) -> tuple[float, float, float]:

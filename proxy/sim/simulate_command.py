@@ -14,6 +14,7 @@ import click
 
 from proxy.sim.closed_loop import ClosedLoop
 from proxy.sim.gate_policy import VARIANTS, GatePolicy
+from proxy.sim.open_loop import OpenLoop, recorded_arrivals
 from proxy.sim.policies import (
     Concur,
     GaugeGate,
@@ -25,7 +26,7 @@ from proxy.sim.policies import (
     WorkingSetCap,
 )
 from proxy.sim.presets import PRESETS, EngineConfig
-from proxy.sim.routers import ApproximateTree, BoundedHashing, LeastRequests
+from proxy.sim.routers import ApproximateTree, BoundedHashing, LeastRequests, Oracle
 from proxy.sim.scoreboard import Summary
 from proxy.sim.step_time import StepTime
 from proxy.sim.thunder import Thunder
@@ -64,6 +65,20 @@ ENGINES: Final[dict[str, EngineConfig]] = {
         num_gpu_blocks=4 * 175,
         step_time=replace(PRESETS["card-32gb"].step_time, knee_decoders=8, per_decoder_past_knee_s=0.008),
     ),
+    "h200-32b-500k": replace(
+        PRESETS["h200-32b"],
+        name="h200-32b-500k",
+        description="one H200, 32B shape, 500k KV tokens in blocks of 512, as Mooncake's traces have them (made up)",
+        block_tokens=512,
+        num_gpu_blocks=500_000 // 512 + 1,
+    ),
+    "h200-32b-2m": replace(
+        PRESETS["h200-32b"],
+        name="h200-32b-2m",
+        description="the same with 2M KV tokens, as with an offload tier that costs nothing (made up)",
+        block_tokens=512,
+        num_gpu_blocks=2_000_000 // 512 + 1,
+    ),
     **PRESETS,
 }
 _SIMPLE: Final[dict[str, Callable[[str, int], Policy]]] = {
@@ -86,8 +101,8 @@ _MADE_UP: Final[dict[str, Callable[[], Workload]]] = {
     "tenants": Tenants,
 }
 _POLICY_HELP: Final = (
-    "gate, pass, round-robin, least-requests, bounded-hash, prefix-tree, turn-cap:K, session-cap:K, "
-    "working-set:TOKENS, kv-gate, thunderagent or concur. "
+    "gate, pass, round-robin, least-requests, bounded-hash, prefix-tree, oracle, turn-cap:K, "
+    "session-cap:K, working-set:TOKENS, kv-gate, thunderagent or concur. "
     f"Repeat it. gate:PART switches one part off: {', '.join(sorted(filter(None, VARIANTS)))}."
 )
 
@@ -109,6 +124,8 @@ def build_policy(
         return Thunder(spec, backends, config.usable_blocks * config.block_tokens)
     if kind == "prefix-tree" and not detail:
         return ApproximateTree(spec, backends, config.block_tokens)
+    if kind == "oracle" and not detail:
+        return Oracle(spec, backends, 1 / config.step_time.per_prefill_token_s)
     if kind == "gate" and detail in VARIANTS:
         return GatePolicy(
             spec,
@@ -145,11 +162,12 @@ def build_workload(name: str, *, longest_context_tokens: int, longest_think_s: f
 @click.option("--backends", type=click.IntRange(1, 64), default=1, show_default=True, help="How many of them.")
 @click.option(
     "--workload",
-    type=click.Choice(["claude-code", *_MADE_UP]),
+    type=click.Choice(["claude-code", "mooncake", *_MADE_UP]),
     default="claude-code",
     show_default=True,
     help="Recorded Claude Code sessions, generated ones with short thoughts, short prompts with long answers, "
-    "sub-agents in groups of six, or many system prompts.",
+    "sub-agents in groups of six, or many system prompts. mooncake: the requests of --traces, in Mooncake's form, "
+    "when they came; needs an engine whose blocks divide 512, and knows no agents.",
 )
 @click.option(
     "-n", "--agents", "loads", type=click.IntRange(1, 4_096), multiple=True, default=(16,), help="How many; repeat it."
@@ -231,7 +249,14 @@ def simulate(
     try:
         for spec in specs:
             build_policy(spec, backends, config)
-        load = build_workload(workload, longest_context_tokens=max_context, longest_think_s=max_think, traces=traces)
+        arrivals = recorded_arrivals(traces) if workload == "mooncake" else []
+        longest = config.max_model_len
+        arrivals = [one for one in arrivals if one.prompt_tokens + one.answer_tokens <= longest]
+        load = (
+            None
+            if arrivals
+            else build_workload(workload, longest_context_tokens=max_context, longest_think_s=max_think, traces=traces)
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -239,7 +264,10 @@ def simulate(
         policy = build_policy(
             spec, backends, config, capacity_error=capacity_error, poll_interval_s=trouble.poll_interval_s
         )
-        loop = ClosedLoop(config, load, policy, agents, seed=seed, trouble=trouble)
+        if load is None:
+            loop: ClosedLoop = OpenLoop(config, arrivals, policy, seed=seed)
+        else:
+            loop = ClosedLoop(config, load, policy, agents, seed=seed, trouble=trouble)
         with _Progress(f"{spec}, {agents} agents, seed {seed}") as progress:
             return loop.run(60 * warm_up_min, 60 * minutes, progress.show)
 
@@ -269,6 +297,7 @@ _COLUMNS: Final[Sequence[tuple[str, int, Callable[[Summary], str]]]] = (
     ("waiting", 9, lambda run: f"{run.waiting_mean:.2f}/{run.waiting_max}"),
     ("usage", 6, lambda run: f"{run.usage_mean:.2f}"),
     ("idle", 5, lambda run: f"{run.engine_idle_ratio:.2f}"),
+    ("spread", 10, lambda run: f"{run.request_spread:.2f}/{run.computed_spread:.2f}"),
     ("Jain", 5, lambda run: f"{run.jain:.2f}"),
     ("fewest", 7, lambda run: str(run.fewest_turns)),
     ("pending", 8, lambda run: f"{run.oldest_pending_s:.0f}"),
@@ -287,7 +316,7 @@ def _print_table(runs: Iterable[Summary]) -> None:
     click.echo(
         "good: turns a minute with their first token within 5 s, hold included. own: cached part of what returning\n"
         "turns have beyond the shared head. TTFT, hold, pending and capped in seconds. told off: refusals/clients\n"
-        "that gave up."
+        "that gave up. spread: turns/computed prompt tokens of the busiest engine over the mean."
     )
 
 

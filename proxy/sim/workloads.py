@@ -225,6 +225,7 @@ class Thread:
         open_children: sub-agents that it waits for.
         back_at: when it has thought enough, whatever its sub-agents do.
         bytes_per_token: of its text, as the proxy would measure it.
+        chain: the digests of its only prompt and `spans` their ends in bytes, if its client names no session.
     """
 
     session: str
@@ -239,6 +240,8 @@ class Thread:
     epoch: int = 0
     open_children: int = 0
     back_at: float = 0.0
+    chain: tuple[int, ...] = ()
+    spans: tuple[int, ...] = ()
 
     @property
     def turn(self) -> RecordedTurn:
