@@ -81,6 +81,8 @@ ENGINES: Final[dict[str, EngineConfig]] = {
     ),
     **PRESETS,
 }
+_USUAL_POSITION: Final = 6_000
+"""Half of Mooncake's mean prompt: where the oracle takes a token to stand when it says how long that takes."""
 _SIMPLE: Final[dict[str, Callable[[str, int], Policy]]] = {
     "pass": PassThrough,
     "round-robin": RoundRobin,
@@ -125,7 +127,9 @@ def build_policy(
     if kind == "prefix-tree" and not detail:
         return ApproximateTree(spec, backends, config.block_tokens)
     if kind == "oracle" and not detail:
-        return Oracle(spec, backends, 1 / config.step_time.per_prefill_token_s)
+        step = config.step_time
+        rate = 1 / (step.per_prefill_token_s + step.per_prefill_position_s * _USUAL_POSITION + step.host_s_per_token)
+        return Oracle(spec, backends, rate)
     if kind == "gate" and detail in VARIANTS:
         return GatePolicy(
             spec,
