@@ -24,6 +24,7 @@ from proxy.core.gaps import GAP_BOUNDS_S
 from proxy.core.outcomes import Outcome
 from proxy.core.requests import FinishedRequest, Usage
 from proxy.core.snapshots import FleetSnapshot
+from proxy.core.turns import PrefixBreak
 from proxy.gate.evictions import Corrections
 from proxy.telemetry.counters import Counter
 from proxy.telemetry.gauges import SnapshotCollector
@@ -92,9 +93,6 @@ class Metrics:
         self._pages: dict[bool, tuple[float, bytes]] = {}
         self._models: set[str] = set()
         self._register_counters()
-        for outcome in Outcome:
-            if outcome.is_refusal:
-                self._refusals.inc(outcome, by=0.0)  # else the first one of its kind makes no rate
         self._register_histograms()
         self.registry.register(SnapshotCollector(snapshot))
         build = Gauge("tidegate_build_info", "1, with the running version.", ["version"], registry=self.registry)
@@ -167,11 +165,14 @@ class Metrics:
 
     def _register_counters(self) -> None:
         self._requests = self._counter("requests", "Requests that ended.", ["route", "model", "outcome"])
-        self._refusals = self._counter("refusals", "Requests that the proxy turned away itself.", ["reason"])
+        refusals = [outcome for outcome in Outcome if outcome.is_refusal]
+        self._refusals = self._counter("refusals", "Requests that the proxy turned away itself.", ["reason"], refusals)
         self._retries = self._counter("retries", "Attempts that were repeated.", ["reason"])
         self._tokens = self._counter("tokens", "Tokens that engines reported.", ["model", "kind"])
         self._would_wait = self._counter("would_wait", "Requests let through that would have waited.", ["class"])
-        self._breaks = self._counter("prefix_breaks", "Turns whose session's prefix was of no use to them.", ["reason"])
+        self._breaks = self._counter(
+            "prefix_breaks", "Turns whose session's prefix was of no use to them.", ["reason"], PrefixBreak
+        )
         self._expected = self._counter("prefix_expected_tokens", "Prompt tokens believed cached.", ["backend"])
         self._hits = self._counter("prefix_hit_tokens", "Of those, tokens that were cached.", ["backend"])
         self._kv_events = self._counter("kv_events", "What engines told of their caches.", ["backend", "event"])
@@ -207,8 +208,12 @@ class Metrics:
             "event_loop_lag_seconds", "How late the event loop woke a timer.", [], _LAG_BOUNDS_S
         )
 
-    def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> Counter:
+    def _counter(
+        self, name: str, documentation: str, labels: Sequence[str], starts_with: Iterable[str] = ()
+    ) -> Counter:
         counter = Counter(f"tidegate_{name}", documentation, labels)
+        for value in starts_with:
+            counter.inc(value, by=0.0)  # else the first one of its kind makes no rate
         self.registry.register(counter)
         return counter
 

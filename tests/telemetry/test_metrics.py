@@ -252,7 +252,7 @@ def test_broken_prefixes_are_counted_by_reason():
         metrics.record(finished(prefix_break=reason))
 
     counted = values_of(metrics, "tidegate_prefix_breaks_total", "reason")
-    assert counted == {("system",): 2, ("compaction",): 1}
+    assert counted == {(reason.value,): 0 for reason in PrefixBreak} | {("system",): 2, ("compaction",): 1}
 
 
 def test_a_page_is_made_once_a_second_and_format():
