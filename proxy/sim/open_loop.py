@@ -9,13 +9,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Final
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from proxy.core.turns import UNNAMED, StopReason
-from proxy.sim.closed_loop import ClosedLoop
+from proxy.sim.loop import Loop
 from proxy.sim.policies import Policy
 from proxy.sim.presets import EngineConfig
 from proxy.sim.prompts import Prompt
@@ -95,15 +94,7 @@ def chain_of(arrival: Arrival) -> tuple[int, ...]:
     return tuple(chain) or (xxh3_64_intdigest(b""),)
 
 
-class _Nobody:
-    """No agents besides."""
-
-    def session(self, rng: Random, *, is_aged: bool = False) -> SessionPlan:
-        """See `Workload`."""
-        raise NotImplementedError("an open loop has no agents")
-
-
-class OpenLoop(ClosedLoop):
+class OpenLoop(Loop):
     """A trace before simulated engines and one policy.
 
     Args:
@@ -117,7 +108,7 @@ class OpenLoop(ClosedLoop):
     def __init__(
         self, config: EngineConfig, arrivals: Iterable[Arrival], policy: Policy, *, seed: int = 1, speed: float = 1.0
     ) -> None:
-        super().__init__(config, _Nobody(), policy, 0, seed=seed)
+        super().__init__(config, policy, seed=seed)
         self._arrivals: Sequence[Arrival] = list(arrivals)
         self._speed = speed
 

@@ -14,6 +14,7 @@ import click
 
 from proxy.sim.closed_loop import ClosedLoop
 from proxy.sim.gate_policy import VARIANTS, GatePolicy
+from proxy.sim.loop import Loop
 from proxy.sim.open_loop import OpenLoop, recorded_arrivals
 from proxy.sim.policies import (
     Concur,
@@ -269,7 +270,7 @@ def simulate(
             spec, backends, config, capacity_error=capacity_error, poll_interval_s=trouble.poll_interval_s
         )
         if load is None:
-            loop: ClosedLoop = OpenLoop(config, arrivals, policy, seed=seed)
+            loop: Loop = OpenLoop(config, arrivals, policy, seed=seed)
         else:
             loop = ClosedLoop(config, load, policy, agents, seed=seed, trouble=trouble)
         with _Progress(f"{spec}, {agents} agents, seed {seed}") as progress:
