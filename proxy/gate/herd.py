@@ -39,10 +39,9 @@ class Herd:
         self._until: dict[tuple[str, int], float] = {}
         self._promised: dict[tuple[str, int], int] = {}
 
-    @property
-    def is_keeping(self) -> bool:
+    def is_keeping(self, now: float) -> bool:
         """Whether somebody may be kept for some backend."""
-        return bool(self._promised)
+        return bool(self._promised) and self.next_release_at(now) is not None
 
     def keeps_back(self, waiting: Waiting, name: str, now: float) -> bool:
         """Whether a request that would go to a backend had better wait a moment; it is kept for that one then."""

@@ -208,7 +208,7 @@ class Homing:
             # What it shares with a relative beyond the head is shared with few: it may draw in any case.
             beyond = self._fitting.own_tokens(waiting, kin_home) - self._fitting.head_tokens(waiting)
             costs[kin_home] -= prices[kin_home].token_s * max(0, beyond)
-        if herd.is_keeping:
+        if herd.is_keeping(now):
             for name in costs:
                 costs[name] += herd.promised_tokens(name, head) * prices[name].token_s
         return costs

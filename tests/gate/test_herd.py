@@ -142,3 +142,18 @@ def test_whoever_gives_up_leaves_nothing():
 
     assert not stage.gate._herd._until
     assert not stage.gate._herd._promised
+
+
+def test_what_was_promised_does_not_outlive_the_herd():
+    """Nobody waits any more, so nobody asks when to look again; still the next one must not pay for them."""
+    stage = Stage("a", "b", blocks=400)
+    waiting = herd(stage, candidates=("a",))
+    stage.gate.first_token(stage.placed[waiting[0].id], stage.now)
+    assert len(stage.pump("a")) == 5
+    for placement in list(stage.placed.values()):
+        stage.finish(placement)
+    stage.wait(10)
+
+    stage.enter("other head", 14, head=8, head_blocks=12.0)
+    assert not stage.gate._herd.is_keeping(stage.now)
+    assert stage.enter("next", 14, **SHARED).backend == "a"
