@@ -46,7 +46,7 @@ async def test_who_comes_starts_together_with_whom_it_finds_waiting():
     assert story.is_empty()
 
 
-@pytest.mark.parametrize(("part", "is_batch"), [("pump", True), ("_try_arrival", False)])
+@pytest.mark.parametrize(("part", "is_batch"), [("pump", True), ("arrival", False)])
 async def test_what_the_gate_fails_on_does_not_wait_for_ever(monkeypatch, part, is_batch):
     """Nobody is there to take it out of the queue later."""
     story = Story()
@@ -54,7 +54,7 @@ async def test_what_the_gate_fails_on_does_not_wait_for_ever(monkeypatch, part, 
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(story.gate, part, fail)
+    monkeypatch.setattr(story.gate if part == "pump" else story.gate._starts, part, fail)
     with pytest.raises(ZeroDivisionError):
         await story.admit("odd", 30, is_batch=is_batch)
 

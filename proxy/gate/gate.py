@@ -15,26 +15,23 @@ from proxy.gate import tickets
 from proxy.gate.arrivals import Arrivals
 from proxy.gate.bookings import Bookings
 from proxy.gate.engine_room import EngineRoom
-from proxy.gate.fitting import Fitting, Footprint
+from proxy.gate.fitting import Fitting
 from proxy.gate.herd import Herd
 from proxy.gate.homing import Homing
 from proxy.gate.lessons import Lessons
-from proxy.gate.line import Line
 from proxy.gate.lineage import Lineage
 from proxy.gate.openings import Openings
 from proxy.gate.placement import Placement
 from proxy.gate.settings import GateSettings
+from proxy.gate.starts import Starts
 from proxy.gate.wake_ups import WakeUps
 from proxy.policy import limit as limits
 from proxy.policy import queueing
 from proxy.state.prefix_index import PrefixIndex
-from proxy.state.sessions import Residency, SessionTable
+from proxy.state.sessions import SessionTable
 from proxy.state.wait_queue import Waiting, WaitQueue
 
 _BATCH: Final = Rank.BATCH
-_CONTROL: Final = Rank.CONTROL
-_SESSION: Final = Rank.SESSION
-_IN: Final = Residency.IN
 
 
 class Gate:
@@ -45,6 +42,7 @@ class Gate:
         settings: what can be chosen.
         lessons: what has been learned so far; nothing by default.
         room: what keeps a backend's room; the policy simulation puts others in its place.
+        starts: what starts requests; the same.
         weights: how much more than its size says a backend is to take, by name; 1 for who is not in it.
 
     Attributes:
@@ -58,6 +56,7 @@ class Gate:
         *,
         lessons: Lessons | None = None,
         room: type[EngineRoom] = EngineRoom,
+        starts: type[Starts] = Starts,
         weights: Mapping[str, float] | None = None,
     ) -> None:
         self.settings = settings
@@ -74,10 +73,19 @@ class Gate:
         self._openings = Openings(self.rooms, self.lessons, self.sessions, is_enforcing=settings.is_enforcing)
         self._weights = dict(weights or {})
         self._homing = Homing(self.rooms, self._fitting, self._openings, self._herd, self._weights)
-        self._line = Line(self.queue, self._openings, self.lessons)
         self._wake_ups = WakeUps(self.rooms)
         self._bookings = Bookings(
             self.rooms, self.lessons, self.queue, self.counters, target_wait_s=settings.target_wait_s
+        )
+        self._starts = starts(
+            self.rooms,
+            self.queue,
+            lessons=self.lessons,
+            fitting=self._fitting,
+            openings=self._openings,
+            homing=self._homing,
+            bookings=self._bookings,
+            is_enforcing=settings.is_enforcing,
         )
         self._arrivals = Arrivals(
             lineage=Lineage(self.sessions, self.prefixes, self.lessons),
@@ -144,7 +152,7 @@ class Gate:
         waiting = self._arrivals.meet(turn, candidates, now, model=model, body_bytes=body_bytes, patience_s=patience_s)
         # A batch may let others start first, and of copies that wait beside each other the queue knows the last.
         if waiting.rank is not _BATCH and self.queue.twin_of(turn) is None:
-            placed = self._try_arrival(waiting, self._open(open_names, now), now)
+            placed = self._starts.arrival(waiting, open_names, now)
             if placed:
                 return waiting, placed[0], True
             self.queue.add(waiting)
@@ -164,76 +172,10 @@ class Gate:
         """
         if not self.queue.entries:
             return []
-        names = self._open(self.rooms if only is None else only, now)
-        if arrival is not None and arrival.rank is not Rank.BATCH:
-            return self._try_arrival(arrival, names, now)
-        self._openings.begin(now, looks=len(names) * len(self.queue))
-        placed: list[Placement] = []
-        for waiting in self._restless(names):
-            if not self._stays(waiting, names):
-                self._try(waiting, names, now, placed)
-        for waiting in self.queue.of(Rank.CONTROL):
-            self._try(waiting, names, now, placed)
-        for rank in (Rank.SESSION, Rank.BATCH):
-            if rank is Rank.BATCH and len(self.queue) > self.queue.count(Rank.BATCH):
-                break
-            overdue = self._overdue(rank, now)
-            taken: Collection[str] = ()
-            if overdue is not None and not self._try_session(overdue, names, now, placed):
-                taken = _wanted_by(overdue)
-            free = _without(names, taken)
-            for waiting in self._line.in_order(rank, free, now, but=overdue):
-                self._try_session(waiting, free, now, placed)
-        return placed
-
-    def _open(self, names: Collection[str], now: float) -> Collection[str]:
-        """Those that take work now, as far as is known."""
-        if self.settings.is_enforcing:
-            rooms = self.rooms
-            names = [name for name in names if not rooms[name].is_full(now)]
-        return frozenset(names) if len(names) > 1 else names
-
-    def _try_arrival(self, arrival: Waiting, names: Collection[str], now: float) -> list[Placement]:
-        """Nothing has changed but that this one came: the others need not be looked at again."""
-        self._openings.begin(now, looks=len(names))
-        placed: list[Placement] = []
-        if arrival.rank is not _SESSION:
-            self._try(arrival, names, now, placed)
-            return placed
-        if self.queue.count(_SESSION):
-            oldest = self._overdue(_SESSION, now)
-            if oldest is not None and oldest is not arrival and oldest.stamp <= arrival.stamp:
-                names = _without(names, _wanted_by(oldest))
-        self._try_session(arrival, names, now, placed)
-        return placed
-
-    def _restless(self, names: Collection[str]) -> list[Waiting]:
-        """Residents' turns but for those whose home has not changed: a hundred may wait elsewhere."""
-        everywhere = len(self.rooms)
-        return [
-            waiting
-            for waiting in self.queue.of(Rank.RESIDENT)
-            if (home := (session := waiting.session).home) in names
-            or session.residency is not _IN
-            or (home is not None and self._homing.may_leave(home))
-            or len(waiting.candidates) < everywhere
-        ]
-
-    def _stays(self, waiting: Waiting, names: Collection[str]) -> bool:
-        """Whether a resident's turn goes on waiting for certain, since its home is full."""
-        session = waiting.session
-        if session.residency is not _IN or session.home not in names or session.home not in waiting.candidates:
-            return False
-        return not (self._openings.may_run(waiting, session.home) or self._homing.may_leave(session.home))
-
-    def _overdue(self, rank: Rank, now: float) -> Waiting | None:
-        """Whoever has waited longest, once that is a minute: it goes first.
-
-        Until it can, nobody else may enter where it wants to go.
-        """
-        oldest = self.queue.longest_waiting(rank)
-        is_overdue = oldest is not None and now - oldest.stamp > queueing.HEAD_RESERVATION_S
-        return oldest if is_overdue else None
+        names = self.rooms if only is None else only
+        if arrival is not None and arrival.rank is not _BATCH:
+            return self._starts.arrival(arrival, names, now)
+        return self._starts.all_that_may(names, now)
 
     def reroute(self, waiting: Waiting, candidates: Sequence[str]) -> None:
         """Other backends may serve a waiting request now; `pump` moves a resident whose home is not among them."""
@@ -248,7 +190,7 @@ class Gate:
             keeps_ticket: its session may come back within a while and counts as waiting since it first came.
             has_left: its client is gone, so that the while is shorter.
         """
-        if not self._leave(waiting):
+        if not self._starts.leave(waiting):
             return False
         if keeps_ticket:
             self.keep_place(waiting, now, has_left=has_left)
@@ -373,78 +315,3 @@ class Gate:
         if not self.queue.entries:
             return None
         return self._wake_ups.next(self.queue, self._herd, now, changed=self._openings.take_changed())
-
-    # -- inside
-
-    def _try(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> None:
-        """A resident turn or a control request."""
-        if waiting.rank is _CONTROL:
-            for name in self._homing.order(waiting, names, now, fits_beside=True):
-                if took := self._fitting.fits_control(waiting, name):
-                    self._place(waiting, "control", took, now, placed)
-                    return
-                if self._openings.may_fit(waiting, name) and (took := self._fitting.fits_set(waiting, name, now)):
-                    self._place(waiting, "new", took, now, placed)
-                    return
-                self._openings.changed.add(name)
-            return
-        session = waiting.session
-        if session.residency is not _IN or session.home is None or session.home not in waiting.candidates:
-            # Pushed out, or moved where it may not go, while it waited: it needs room like any other session now.
-            self._leave(waiting)
-            waiting.rank = Rank.SESSION
-            self.queue.add(waiting)
-            return
-        self._try_session(waiting, names, now, placed)
-
-    def _try_resident(
-        self, waiting: Waiting, home: str, names: Collection[str], now: float, placed: list[Placement]
-    ) -> bool:
-        """A turn of a session that is in, which may go nowhere but home; says whether it was placed."""
-        if home not in names:
-            return False
-        took = self._fitting.fits_running(waiting, home, now)
-        if took is None:
-            self._openings.changed.add(home)  # what time alone has made of it was seen
-            return False
-        self._place(waiting, "resident", took, now, placed)
-        return True
-
-    def _try_session(self, waiting: Waiting, names: Collection[str], now: float, placed: list[Placement]) -> bool:
-        """A session that is new or out, or in, as another turn of it may have made it; says whether it was placed."""
-        session = waiting.session
-        home = session.home if session.residency is _IN else None
-        if home is not None and home in waiting.candidates and not self._homing.may_leave(home):
-            return self._try_resident(waiting, home, names, now, placed)
-        for name in self._homing.order(waiting, names, now):
-            fits = self._fitting.fits_running if name == home else self._fitting.fits_set
-            if took := fits(waiting, name, now):
-                admission = "new" if session.residency is Residency.NEW else "returning"
-                self._place(waiting, "resident" if name == home else admission, took, now, placed)
-                return True
-            self._openings.changed.add(name)
-        return False
-
-    def _leave(self, waiting: Waiting) -> bool:
-        """A request waits no longer, and was not placed; its session may keep its place for less long now."""
-        self._openings.forget(waiting.session.home)
-        return self.queue.remove(waiting)
-
-    def _place(self, waiting: Waiting, admission: str, took: Footprint, now: float, placed: list[Placement]) -> None:
-        home = (session := waiting.session).home
-        self._openings.forget(took.backend)
-        if home != took.backend:
-            self._openings.forget(home)
-        placed.append(self._bookings.place(waiting, admission, took, now))
-        if session.waiting and session.home != home:
-            self.queue.has_moved(session, home)
-
-
-def _wanted_by(waiting: Waiting) -> Collection[str]:
-    """Where a session wants to go: home, or wherever it may."""
-    home = waiting.session.home
-    return waiting.candidates if home is None or home not in waiting.candidates else (home,)
-
-
-def _without(names: Collection[str], taken: Collection[str]) -> Collection[str]:
-    return frozenset(names).difference(taken) if taken else names

@@ -14,6 +14,7 @@ from proxy.core.turns import Rank, SessionKey, Turn, TurnEnd
 from proxy.gate import Gate, GateSettings, Placement
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.lessons import Lessons
+from proxy.gate.starts import Starts
 from proxy.sim.policies import Policy
 from proxy.sim.presets import EngineConfig
 from proxy.sim.report import EngineReport
@@ -61,7 +62,7 @@ class _RoomWithoutForeign(EngineRoom):
         self.ledger = _LedgerWithoutForeign()
 
 
-class _GateWithoutHeadReservation(Gate):
+class _StartsWithoutHeadReservation(Starts):
     def _overdue(self, rank: Rank, now: float) -> Waiting | None:  # noqa: ARG002
         return None
 
@@ -99,7 +100,7 @@ class _LessonsOldestFirst(Lessons):
 class Variant:
     """The gate with one part switched off."""
 
-    gate: type[Gate] = Gate
+    starts: type[Starts] = Starts
     lessons: type[Lessons] = Lessons
     room: type[EngineRoom] = EngineRoom
     settings: GateSettings = field(default_factory=GateSettings)
@@ -116,7 +117,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "no-ghost-loop": Variant(lessons=_LessonsWithoutGhosts),
     "no-foreign-load": Variant(room=_RoomWithoutForeign),
     "no-control-lane": Variant(lessons=_LessonsWithoutControl),
-    "no-head-reservation": Variant(gate=_GateWithoutHeadReservation),
+    "no-head-reservation": Variant(starts=_StartsWithoutHeadReservation),
     "no-aging": Variant(lessons=_LessonsSmallestFirst),
     "oldest-first": Variant(lessons=_LessonsOldestFirst),
     "no-head-sharing": Variant(shares_heads=False),
@@ -155,7 +156,7 @@ class GatePolicy(Policy):
         self._variant = variant
         self._names = [f"engine-{number}" for number in range(backends)]
         settings = replace(variant.settings, report_interval_s=report_interval_s)
-        self.gate = variant.gate(self._names, settings, lessons=variant.lessons(), room=variant.room)
+        self.gate = Gate(self._names, settings, lessons=variant.lessons(), room=variant.room, starts=variant.starts)
         capacity = KvCapacity(
             total_blocks=int(config.usable_blocks * capacity_error),
             block_tokens=config.block_tokens,

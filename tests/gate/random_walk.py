@@ -4,6 +4,7 @@ Used by the test beside it with some thousand steps, and by `make bench-gate` wi
 """
 
 import random
+from collections.abc import Callable
 
 from proxy.core.capacity import KvCapacity
 from proxy.core.turns import SessionKey, StopReason, Turn, TurnEnd
@@ -20,10 +21,10 @@ class RandomWalk:
 
     Args:
         seed: of everything that happens.
-        gate: what decides.
+        gate: makes what decides.
     """
 
-    def __init__(self, seed: int, gate: type[Gate] = Gate) -> None:
+    def __init__(self, seed: int, gate: Callable[..., Gate] = Gate) -> None:
         self._rng = random.Random(seed)
         self.gate = gate(BACKENDS, GateSettings(target_wait_s=100.0, max_waiting=MAX_WAITING))
         self.now = 0.0

@@ -1,9 +1,12 @@
+from functools import partial
+
 import pytest
 
 from proxy.core.turns import Rank
 from proxy.gate import Gate
 from proxy.gate.engine_room import EngineRoom
 from proxy.gate.line import Line
+from proxy.gate.starts import Starts
 from tests.gate.random_walk import RandomWalk
 from tests.gate.stage import Stage
 
@@ -21,26 +24,26 @@ class PlainLine(Line):
                 yield one
 
 
-class PlainGate(Gate):
+class PlainStarts(Starts):
     """Tries all that wait, each with a close look."""
 
     def __init__(self, *args, **more):
         super().__init__(*args, **more)
-        self._line = PlainLine(self.queue, self._openings, self.lessons)
+        self._line = PlainLine(self._queue, self._openings, more["lessons"])
         self._openings._is_enforcing = False
 
     def _restless(self, names):  # noqa: ARG002
-        return self.queue.of(Rank.RESIDENT)
+        return self._queue.of(Rank.RESIDENT)
 
     def _overdue(self, rank, now):
-        oldest = min(self.queue.of(rank), key=lambda one: one.stamp, default=None)
+        oldest = min(self._queue.of(rank), key=lambda one: one.stamp, default=None)
         return oldest if oldest is not None and now - oldest.stamp > 60.0 else None
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_who_starts_where_is_what_the_plain_rule_says(seed):
     """Whatever happens: those that are not touched could not have started."""
-    walk, plain = RandomWalk(seed), RandomWalk(seed, PlainGate)
+    walk, plain = RandomWalk(seed), RandomWalk(seed, partial(Gate, starts=PlainStarts))
     for _ in range(1_500):
         walk.step()
         plain.step()
@@ -52,7 +55,7 @@ def numbers_in(stage, *, but=None):
     """Who comes, when nobody is placed."""
     gate = stage.gate
     gate._openings.begin(stage.now)
-    return [one.id for one in gate._line.in_order(Rank.SESSION, stage.names, stage.now, but=but)]
+    return [one.id for one in gate._starts._line.in_order(Rank.SESSION, stage.names, stage.now, but=but)]
 
 
 def test_only_those_come_that_could_fit_the_smallest_of_the_least_served_key_first():
@@ -73,7 +76,7 @@ def test_nobody_comes_where_nothing_may_be_entered():
     stage = Stage()
     stage.arrive("small", 10)
 
-    assert list(stage.gate._line.in_order(Rank.SESSION, (), stage.now, but=None)) == []
+    assert list(stage.gate._starts._line.in_order(Rank.SESSION, (), stage.now, but=None)) == []
 
 
 def test_few_are_looked_at_closely_in_vain(monkeypatch):
