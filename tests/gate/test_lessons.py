@@ -54,11 +54,14 @@ def test_a_returning_turn_is_counted_from_what_the_engine_counted():
         (1, {"chain": (1,)}, Rank.SESSION),
         (1, {"chain": (1, 2), "output_limit_tokens": 50}, Rank.SESSION),
         (10, {"chain": (1,), "output_limit_tokens": 50}, Rank.SESSION),
+        (1, {"chain": (1,), "output_limit_tokens": 50, "tools": 7}, Rank.SESSION),
+        (4, {"chain": (1,), "output_limit_tokens": 50, "head": 9, "head_blocks": 1}, Rank.CONTROL),
+        (4, {"chain": (1,), "output_limit_tokens": 50, "head": 9, "head_blocks": 3}, Rank.SESSION),
         (1, {"is_batch": True}, Rank.BATCH),
     ],
 )
 def test_the_class_that_a_newcomer_waits_in(blocks, more, rank):
-    """Small one-shot requests apart, batch last."""
+    """Small one-shot requests apart, but not an agent's small first turn; batch last."""
     assert rank is Stage().arrive("new", blocks, **more).rank
 
 

@@ -31,9 +31,8 @@ ENGINE_PORTS: Final = (18_301, 18_302)
 SIZE: Final = replace(QUARTER, running_at_once=AGENTS)
 WARM_UP_S: Final = 45
 DURATION_S: Final = 90
-LEAST_KEPT: Final = 0.9
-"""Not all: who had to leave may move, and at this scale a first turn is so small that it passes beside the others as a
-one-shot request, which gives its session no home."""
+LEAST_KEPT: Final = 0.95
+"""Not all: who had to leave may move."""
 _START_S: Final = 40.0
 _LEAVING_S: Final = 15.0
 _SPARE_TOKENS: Final = 512
