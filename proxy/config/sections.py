@@ -240,7 +240,7 @@ class AdmissionConfig(SectionConfig):
         "Without it more sessions than fit evict each other's prefixes, and every turn is computed anew.",
     )
     target_wait_s: Seconds = setting(
-        900.0,
+        1_200.0,
         "The wait of a session to aim for when more want in than fit: residents make way after their share of it.",
         "Shorter is fairer and slower, since every change of places costs computing a whole prompt.",
     )

@@ -20,7 +20,7 @@ class GateSettings:
 
     is_enforcing: bool = True
     max_hold_s: float = 240.0
-    target_wait_s: float = 900.0
+    target_wait_s: float = 1_200.0
     report_interval_s: float = 1.0
     guards_knee: bool = False
     holds_herd: bool = True
