@@ -8,14 +8,14 @@ those whose lease is over. Called by the gate alone, and by what reads the engin
 waits.
 """
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
 from proxy.core.capacity import KvCapacity
-from proxy.core.turns import OutputStats, StopReason
+from proxy.core.turns import OutputStats
 from proxy.gate.knee_guard import KneeGuard
+from proxy.gate.leases import Leases
 from proxy.policy import limit as limits
 from proxy.policy import sizing
 from proxy.state.calibration import ExternalShare, PrefillRate, PrefixWitness, ReleaseRate, ReturnGaps, ReturnOdds
@@ -32,10 +32,6 @@ _FULL_S: Final = 3.0
 """Who answered that it has no room is believed for so long when no report comes to say otherwise."""
 AGENT_SLACK: Final = 0.1
 """Of the limit, that a sub-agent may borrow from idle sessions while its parent is in."""
-_LOOK_AGAIN_S: Final = 1.0
-"""Leases change a little with what is learned; one that runs is looked at as often as reports come."""
-_NEAR: Final = 64
-"""So many idle sessions are looked at for a bound; where the first that came back lies behind them, it is loose."""
 _ROUNDING: Final = 1e-6
 """Blocks by which a bound is wider than its sum, because floats are added in another order."""
 _CONTROL_SHARE: Final = 0.05
@@ -58,6 +54,7 @@ class EngineRoom:
 
     Attributes:
         ledger: who holds what.
+        leases: whose place is kept between two turns.
         limit: which share of the blocks may be filled.
         prefill: how fast prompts are computed.
         external: how much of what is not in the engine's cache is brought in from outside.
@@ -69,14 +66,17 @@ class EngineRoom:
         knee: how many turns may run, whatever they hold.
     """
 
+    new_ledger: type[KvLedger] = KvLedger
+    new_leases: type[Leases] = Leases
+    """The policy simulation puts others in their place."""
+
     def __init__(
         self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0, *, guards_knee: bool = False
     ) -> None:
-        self.gaps = gaps
-        self.odds = odds
         self.report_interval_s = report_interval_s
         self._lost_after_s = limits.lost_after_s(report_interval_s)
-        self.ledger = KvLedger()
+        self.ledger = self.new_ledger()
+        self.leases = self.new_leases(self.ledger, gaps, odds, self._refill_tokens_per_s)
         self.limit = limits.Limit()
         self.prefill = PrefillRate()
         self.release = ReleaseRate()
@@ -94,12 +94,7 @@ class EngineRoom:
         self.control_blocks = 0.0
         self.ghost_misses = 0
         self.turn_growth_tokens = 0.0
-        self._kept: Session | None = None
-        self._kept_until = 0.0
-        self._front = 0.0
-        self._front_seen: tuple[int, int, float] | None = None
-        self._lease_end: float | None = None
-        self._lease_end_seen: tuple[int, float | None] | None = None
+        self._grown_turns = 0
 
     @property
     def capacity(self) -> KvCapacity | None:
@@ -128,6 +123,12 @@ class EngineRoom:
             self.ledger.forget_foreign()  # the lower limit stands for it
         return limits.effective(self.limit.theta, age_s, self.report_interval_s) * capacity.total_blocks
 
+    def _running_limit(self, limit: float) -> float:
+        """What running turns may fill of that limit: never more than the labels say."""
+        capacity = self.ledger.capacity
+        assert capacity is not None
+        return min(limit, limits.LABELLED * capacity.total_blocks)
+
     def growth_blocks(self, requests: int) -> float:
         """What the answers of so many running turns may still add."""
         capacity = self.ledger.capacity
@@ -144,7 +145,10 @@ class EngineRoom:
 
     def note_turn_growth(self, tokens: int) -> None:
         """A session's context grew by so much from one turn to the next."""
-        self.turn_growth_tokens += _GROWTH_WEIGHT * (max(0, tokens) - self.turn_growth_tokens)
+        # A plain mean at first: agents that begin together outgrow the room while it is learned.
+        self._grown_turns += 1
+        weight = max(_GROWTH_WEIGHT, 1 / self._grown_turns)
+        self.turn_growth_tokens += weight * (max(0, tokens) - self.turn_growth_tokens)
 
     def note_freed(self, blocks: float) -> None:
         """So many blocks have come free; below zero for some of those that have not, after all."""
@@ -166,13 +170,12 @@ class EngineRoom:
         until = self.report_at + self._lost_after_s if self.report_at is not None and ledger.foreign_blocks else inf
         growth = self.growth_blocks(len(ledger.holds) + 1)
         taken = ledger.pinned_blocks + ledger.foreign_blocks + growth
-        turn = limit - taken - ledger.pinned_head_blocks() + _ROUNDING
+        turn = self._running_limit(limit) - taken - ledger.pinned_head_blocks() + _ROUNDING
         if turn < 1.0:
             return turn, turn, turn, until
         growth_each = self.turn_growth_blocks()
-        idle = ledger.idle_blocks + ledger.head_blocks - self._most_reclaimable(now, growth_each)
-        if ledger.idle.first_kept() is not None:
-            until = min(until, self._kept_until)
+        idle = ledger.idle_blocks + ledger.head_blocks - self.leases.most_reclaimable(now, growth_each)
+        until = min(until, self.leases.first_looked_at_until)
         session = limit - taken - idle - growth_each * ledger.resident_sessions + _ROUNDING
         return turn, min(turn, session), min(turn, session + AGENT_SLACK * limit), until
 
@@ -265,9 +268,9 @@ class EngineRoom:
         # Who stays needs room to grow until it comes back; who goes needs none.
         growth_each = self.turn_growth_blocks()
         over += growth_each * ledger.resident_sessions
-        is_short = over > 0 and self._reclaimable_blocks(over, session, now, growth_each) < over
+        is_short = over > 0 and self.leases.reclaimable_blocks(over, session, now, growth_each) < over
         # When nobody runs and nobody has a lease there is room, whatever the books say of shared heads.
-        if is_short and (ledger.holds or self._has_residents_but(session, now)):
+        if is_short and (ledger.holds or self.leases.has_residents_but(session, now)):
             return False
         if keeps_back():
             return False
@@ -305,38 +308,13 @@ class EngineRoom:
         gone, was_safe = 0, False
         while (session := next((one for one, _ in self.ledger.idle), None)) is not None and session.idle_since < then:
             is_large = session.context_tokens > limits.GHOST_EXPECTED_TOKENS
-            was_safe = was_safe or (is_large and self._keeps_place(session, now))
+            was_safe = was_safe or (is_large and self.leases.keeps_place(session, now))
             self.ledger.evict(session)
             session.residency = Residency.OUT
             gone += 1
         if was_safe:
             self.limit = limits.after_ghost_miss(self.limit, now)
         return gone
-
-    def next_lease_end(self, now: float) -> float | None:
-        """When the next lease that still runs is over, so that somebody may look again."""
-        # Leases change a little with what is learned; reports come often enough to look again for that.
-        seen = (self.ledger.idle.changes, self.report_at)
-        if seen != self._lease_end_seen or (self._lease_end is not None and self._lease_end <= now):
-            self._let_go(now)
-            self._lease_end_seen, self._lease_end = seen, self._find_lease_end(now)
-        return self._lease_end
-
-    def _find_lease_end(self, now: float) -> float | None:
-        kept = (one for one in self.ledger.idle.kept() if one.residency is Residency.IN)
-        return next((end for one in kept if (end := one.idle_since + self._lease_s(one)) > now), None)
-
-    def _let_go(self, now: float) -> None:
-        """See which leases are over, as far as the first that is not."""
-        idle = self.ledger.idle
-        while (first := idle.first_kept()) is not None:
-            if first is self._kept and now <= self._kept_until and first.residency is Residency.IN:
-                return
-            if not self._keeps_place(first, now):
-                self.ledger.let_go()
-                continue
-            self._kept, self._kept_until = first, min(first.idle_since + self._lease_s(first), now + _LOOK_AGAIN_S)
-            return
 
     def overfill(self, session: Session, need: float) -> None:
         """A turn goes in without room: book as gone what the engine will give away for it."""
@@ -356,7 +334,9 @@ class EngineRoom:
         """(A), (D) and the prefill gate. An engine where nobody runs takes anybody."""
         if not self.ledger.holds:
             return True
-        return pinned <= limit and self.knee.has_room and self._has_prefill_room(uncached_tokens, now, waited_s)
+        if pinned > self._running_limit(limit) or not self.knee.has_room:
+            return False
+        return self._has_prefill_room(uncached_tokens, now, waited_s)
 
     def _has_prefill_room(self, uncached_tokens: int, now: float, waited_s: float) -> bool:
         # What is not streamed tells no first token: after the time that its prompt takes, it counts as computed.
@@ -366,74 +346,14 @@ class EngineRoom:
             return in_flight <= allowed  # one oversized prompt at a time
         return in_flight == 0 or in_flight + uncached_tokens <= allowed
 
+    def _refill_tokens_per_s(self) -> float:
+        return sizing.refill_tokens_per_s(self.prefill.tokens_per_s, self.external.ratio)
+
     def _allowed_prefill(self, now: float) -> float:
         allowed = max(2.0 * self.batch_tokens, _PREFILL_S * self.prefill.tokens_per_s)
         # Nobody knows which prompts lie outside, so all count for less instead of those tokens for half.
         allowed /= sizing.miss_cost(self.external.ratio)
         return allowed / 2 if now - self.restarted_at < _SLOW_START_S else allowed
-
-    def _lease_s(self, session: Session) -> float:
-        capacity = self.ledger.capacity
-        assert capacity is not None
-        if session.turns == 1 and self.odds.is_one_shot(session.is_named):
-            return 0.0
-        # Who has been here once and does not name its sessions may be anybody: it gets what an ended task gets.
-        is_stranger = session.turns == 1 and not session.is_named
-        stop = StopReason.END_TURN if is_stranger else session.last_stop
-        refill_tokens_per_s = sizing.refill_tokens_per_s(self.prefill.tokens_per_s, self.external.ratio)
-        return sizing.lease_s(stop, capacity.total_tokens, refill_tokens_per_s, self.gaps.usual_s(stop))
-
-    def _has_residents_but(self, session: Session, now: float) -> bool:
-        self._let_go(now)
-        idle = self.ledger.idle
-        kept = (self._keeps_place(one, now) for one in idle.kept() if one is not session)
-        return idle.has_returned(session) or any(kept)
-
-    def _keeps_place(self, idle: Session, now: float) -> bool:
-        # A resident whose next turn is here, waiting or running, has come back: it does not lose its place by that.
-        is_back = idle.has_come_back
-        return idle.residency is Residency.IN and (is_back or now - idle.idle_since <= self._lease_s(idle))
-
-    def _reclaimable_blocks(self, enough: float, but: Session, now: float, growth_each: float = 0.0) -> float:
-        """Blocks that the engine would give away before the first lease that still runs, and what was kept for them.
-
-        More than enough may be there than is told.
-        """
-        self._let_go(now)
-        ledger, idle = self.ledger, self.ledger.idle
-        if idle.has_returned(but):
-            return self._walk(ledger.freed_by(one for one, _ in idle if one is not but), enough, now, growth_each)
-        blocks = ledger.over_blocks(but, growth_each)
-        if blocks >= enough or idle.first_kept() is not but:
-            return blocks
-        behind = ledger.freed_by(idle.kept(skip=1), after_over=True)
-        return blocks + self._walk(behind, enough - blocks, now, growth_each)
-
-    def _walk(self, freed: Iterable[tuple[Session, float]], enough: float, now: float, growth_each: float) -> float:
-        """What comes free up to the first that keeps its place."""
-        blocks = 0.0
-        for session, held in freed:
-            if blocks >= enough or self._keeps_place(session, now):
-                break
-            blocks += held + (growth_each if session.residency is Residency.IN else 0.0)
-        return blocks
-
-    def _most_reclaimable(self, now: float, growth_each: float) -> float:
-        """A bound of the same for somebody who has nothing here; asked often, so it walks seldom and not far."""
-        self._let_go(now)
-        ledger, idle = self.ledger, self.ledger.idle
-        if not idle.has_returned():
-            return ledger.over_blocks(None, growth_each)
-        seen = (idle.changes, ledger.head_changes, growth_each)
-        if seen != self._front_seen:
-            near = [one for one, _ in islice(idle, _NEAR)]
-            kept = next((at for at, one in enumerate(near) if self._keeps_place(one, now)), None)
-            if kept is None:
-                self._front = ledger.over_blocks(None, growth_each)
-            else:
-                self._front = self._walk(ledger.freed_by(near[:kept]), inf, now, growth_each)
-            self._front_seen = seen
-        return self._front
 
     def _give_away(self, over: float, but: Session, growth_each: float = 0.0) -> None:
         """Book as gone what the engine gives away first, until enough is free: it asks nobody whose lease runs."""

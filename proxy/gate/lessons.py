@@ -139,7 +139,7 @@ class Lessons:
             if placement.placed_at > room.restarted_at and not room.prefixes.is_inert:
                 room.limit = limits.after_ghost_miss(room.limit, now)
         elif expected > limits.GHOST_EXPECTED_TOKENS:
-            room.limit = limits.after_hit(room.limit)
+            room.limit = limits.after_hit(room.limit, now)
 
     def note_turn(
         self,

@@ -58,7 +58,7 @@ def _of_room(room: EngineRoom, now: float) -> float:
         # A full engine is not full for ever.
         return room.full_until if room.full_until > now else inf
     first = inf
-    if (end := room.next_lease_end(now)) is not None and end > now:
+    if (end := room.leases.next_end(now, room.report_at)) is not None and end > now:
         first = end
     # A prompt that tells no first token counts as computed after its time; those behind it have less before them then.
     if ledger.uncached_in_flight(now, room.prefill.tokens_per_s):

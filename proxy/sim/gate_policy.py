@@ -13,13 +13,13 @@ from proxy.core.capacity import KvCapacity
 from proxy.core.turns import Rank, SessionKey, Turn, TurnEnd
 from proxy.gate import Gate, GateSettings, Placement
 from proxy.gate.engine_room import EngineRoom
+from proxy.gate.leases import Leases
 from proxy.gate.lessons import Lessons
 from proxy.gate.starts import Starts
 from proxy.sim.policies import Policy
 from proxy.sim.presets import EngineConfig
 from proxy.sim.report import EngineReport
 from proxy.sim.workloads import OpenTurn
-from proxy.state.calibration import ReturnGaps, ReturnOdds
 from proxy.state.kv_ledger import KvLedger
 from proxy.state.sessions import Session
 from proxy.state.wait_queue import Waiting
@@ -29,9 +29,13 @@ _HIGH_USAGE: Final = 0.9
 _WAKE_AFTER_S: Final = 0.01
 
 
-class _RoomWithoutLeases(EngineRoom):
-    def _lease_s(self, session: Session) -> float:  # noqa: ARG002
+class _NoLeases(Leases):
+    def lease_s(self, session: Session) -> float:  # noqa: ARG002
         return 0.0
+
+
+class _RoomWithoutLeases(EngineRoom):
+    new_leases = _NoLeases
 
 
 class _RoomWithoutPrefillGate(EngineRoom):
@@ -55,11 +59,7 @@ class _LedgerWithoutForeign(KvLedger):
 
 
 class _RoomWithoutForeign(EngineRoom):
-    def __init__(
-        self, gaps: ReturnGaps, odds: ReturnOdds, report_interval_s: float = 1.0, *, guards_knee: bool = False
-    ) -> None:
-        super().__init__(gaps, odds, report_interval_s, guards_knee=guards_knee)
-        self.ledger = _LedgerWithoutForeign()
+    new_ledger = _LedgerWithoutForeign
 
 
 class _StartsWithoutHeadReservation(Starts):

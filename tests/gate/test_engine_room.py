@@ -1,41 +1,11 @@
 import pytest
 
-from proxy.core.capacity import KvCapacity
-from proxy.core.turns import SessionKey, StopReason
 from proxy.gate.engine_room import EngineRoom
+from proxy.policy.limit import Limit
 from proxy.state.calibration import ReturnGaps, ReturnOdds
-from proxy.state.kv_ledger import Hold
-from proxy.state.sessions import Residency, Session
+from proxy.state.sessions import Residency
+from tests.gate.rooms import NOW, resting, room_of, running, session_of
 from tests.gate.stage import Stage
-
-NOW = 1_000.0
-
-
-def room_of(blocks=100, *, batch=10**6):
-    """A room of blocks of a thousand tokens, whose engine has just reported."""
-    room = EngineRoom(ReturnGaps(), ReturnOdds())
-    room.ledger.capacity = KvCapacity(total_blocks=blocks, block_tokens=1_000)
-    room.batch_tokens = batch
-    room.report_at = NOW
-    return room
-
-
-def session_of(name, *, turns=2, stop=StopReason.TOOL_USE, idle_since=NOW):
-    """A resident session."""
-    return Session(SessionKey("", name), Residency.IN, turns=turns, last_stop=stop, idle_since=idle_since)
-
-
-def running(room, number, blocks, *, uncached=0):
-    """A turn in flight."""
-    hold = Hold(session_of(f"running {number}"), 0, int(blocks * 1_000), uncached, float(blocks), NOW)
-    room.ledger.take(number, hold, 0)
-
-
-def resting(room, name, blocks, **more):
-    """An idle resident."""
-    session = session_of(name, **more)
-    room.ledger.rest(session, float(blocks), 0, 0)
-    return session
 
 
 def test_without_a_size_everything_fits():
@@ -57,6 +27,46 @@ def test_the_limit_shrinks_with_the_age_of_the_last_report():
     assert fresh > old > silent > 70
 
 
+def test_running_turns_never_get_more_than_the_labels_say():
+    """Past the labels there may be room for idle prefixes; running turns that do not fit would preempt each other."""
+    room = room_of()
+    room.limit = Limit(theta=1.2)
+    running(room, 1, 60)
+    resting(room, "idle", 10)
+    growth = room.growth_blocks(2)
+
+    assert room.fits_running(session_of("next"), 40 - growth, 0, NOW)
+    assert not room.fits_running(session_of("next"), 41 - growth, 0, NOW)
+    assert room.opening_blocks(NOW)[0] == pytest.approx(40 - growth, abs=0.001)
+
+
+def test_idle_prefixes_may_fill_what_the_engine_showed_to_have():
+    """Where it holds more than its labels say, a newcomer takes nobody's place."""
+    room = room_of()
+    resting(room, "idle", 90)
+    running(room, 1, 5)
+
+    def fits():
+        return room.fits_set(session_of("new"), 10, 0, NOW)
+
+    assert not fits()
+    room.limit = Limit(theta=1.2)
+    assert fits()
+    assert room.ledger.idle_blocks == 90
+
+
+def test_growth_is_learned_from_the_first_turn_on():
+    """A plain mean at first, so that what begins together is soon expected to grow; then a twentieth at a time."""
+    room = room_of()
+    room.note_turn_growth(3_000)
+    room.note_turn_growth(1_000)
+    assert room.turn_growth_tokens == pytest.approx(2_000)
+
+    for _ in range(200):
+        room.note_turn_growth(500)
+    assert room.turn_growth_tokens == pytest.approx(500, rel=0.01)
+
+
 def test_running_turns_and_what_they_may_write_have_to_fit():
     """(A), to the block."""
     room = room_of()
@@ -75,42 +85,6 @@ def test_idle_sessions_count_against_newcomers_only():
 
     assert not room.fits_set(session_of("new", turns=0), 10, 0, NOW + 1)
     assert room.fits_running(mine, 46, 0, NOW + 1)
-
-
-def test_leases_that_are_over_are_taken_back_oldest_first_and_no_more_than_needed():
-    """All or nothing, in the engine's own order."""
-    room = room_of()
-    first = resting(room, "first", 30)
-    second = resting(room, "second", 30)
-    third = resting(room, "third", 30)
-    new = session_of("new", turns=0)
-
-    assert not room.fits_set(new, 30, 0, NOW + 10)
-    assert {s.residency for s in (first, second, third)} == {Residency.IN}
-    room.report_at = NOW + 301
-    assert room.fits_set(new, 30, 0, NOW + 301)
-    assert [s.residency for s in (first, second, third)] == [Residency.OUT, Residency.IN, Residency.IN]
-    assert room.ledger.idle_blocks == 60
-
-
-def test_a_running_lease_protects_what_lies_behind_it():
-    """The engine gives away in its own order: what is younger cannot go first."""
-    room = room_of()
-    resting(room, "long", 40, stop=StopReason.TOOL_USE)
-    short = resting(room, "short", 40, stop=StopReason.END_TURN)
-
-    assert not room.fits_set(session_of("new", turns=0), 40, 0, NOW + 8)
-    assert short.residency is Residency.IN
-
-
-def test_who_is_out_keeps_no_lease():
-    """Its blocks are the first to be taken."""
-    room = room_of()
-    out = resting(room, "out", 60)
-    room.ledger.idle.give_up_place(out)
-
-    assert room.fits_set(session_of("new", turns=0), 60, 0, NOW + 1)
-    assert room.ledger.idle_blocks == 0
 
 
 def test_what_lies_there_of_a_session_is_not_needed_twice():
@@ -175,31 +149,6 @@ def test_small_requests_share_a_twentieth():
     assert not room.fits_control(6)
     running(room, 2, 98)
     assert not room.fits_control(3)
-
-
-def test_the_next_lease_end_is_the_first_that_still_runs():
-    """One that is over does not hide the one behind it."""
-    room = room_of()
-    resting(room, "over", 10, stop=StopReason.END_TURN)
-    resting(room, "runs", 10, stop=StopReason.TOOL_USE)
-    first, second = room.next_lease_end(NOW + 1), room.next_lease_end(NOW + 10)
-
-    assert first is not None
-    assert second is not None
-    assert NOW + 1 < first < NOW + 10 < second
-    assert room.next_lease_end(NOW + 1_000) is None
-
-
-@pytest.mark.parametrize(("named", "waits"), [(True, True), (False, False)])
-def test_a_session_seen_once_is_waited_for_as_its_kind_has_returned(named, waits):
-    """Where nobody ever comes back nobody's place is kept; where agents name themselves it is."""
-    room = room_of()
-    for _ in range(30):
-        room.odds.on_first_turn(is_named=False)
-    once = resting(room, "s" if named else "prompt:1", 60, turns=1)
-
-    assert room.fits_set(session_of("new", turns=0), 60, 0, NOW + 1) is not waits
-    assert (once.residency is Residency.IN) is waits
 
 
 def test_it_shows_itself():

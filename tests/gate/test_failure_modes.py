@@ -166,7 +166,7 @@ def test_the_first_minute_after_a_restart_of_the_proxy():
     inside = sum(entry.id in stage.placed for entry in waiting)
     assert 8 <= inside <= 20
     assert most <= 97 + 1
-    assert stage.room().limit.theta == 0.97
+    assert stage.room().limit.theta >= 0.97
 
 
 def test_others_on_the_engine_leave_us_what_they_do_not_use():
@@ -206,7 +206,7 @@ def test_a_reset_of_the_prefix_cache_costs_a_little_for_a_while():
     stage.enter("s0", 10.3)
     for _ in range(600):
         stage.wait(1)
-    assert stage.room().limit.theta == 0.97
+    assert stage.room().limit.theta >= 1.0
 
 
 def test_one_miss_among_many_hits_does_not_keep_the_limit_low():

@@ -46,7 +46,7 @@ def test_a_miss_among_many_hits_is_none():
     """While the limit is low; the next one counts again, and what was saved up is never more than one."""
     limit = Limit(theta=0.6)
     for _ in range(500):
-        limit = after_hit(limit)
+        limit = after_hit(limit, 0.0)
     spared = after_ghost_miss(limit, 100.0)
 
     assert (spared.theta, spared.bad_at) == (0.6, limit.bad_at)
@@ -58,7 +58,7 @@ def test_a_few_hits_make_up_for_nothing():
     """Two misses in a hundred are too many."""
     limit = Limit(theta=0.6)
     for _ in range(50):
-        limit = after_hit(limit)
+        limit = after_hit(limit, 0.0)
 
     assert after_ghost_miss(limit, 100.0).theta < 0.6
 
@@ -73,13 +73,15 @@ def test_waiting_for_memory_cuts_after_three_reports_in_a_row():
     limit = reported(reported(Limit(), 1.0, is_short=True), 2.0, is_short=True)
     interrupted = reported(reported(limit, 3.0), 4.0, is_short=True)
 
-    assert interrupted.theta == limits.START
+    assert interrupted.theta >= limits.START
     assert reported(limit, 3.0, is_short=True).theta < limits.START
 
 
-def grown(limit, since, seconds, *, has_waiting=True):
-    """The limit after so many clean reports, one a second."""
+def grown(limit, since, seconds, *, has_waiting=True, has_hits=True):
+    """The limit after so many clean reports, one a second, with a turn found cached before each."""
     for second in range(1, seconds + 1):
+        if has_hits:
+            limit = after_hit(limit, since + second)
         limit = reported(limit, since + second, has_waiting=has_waiting)
     return limit
 
@@ -90,6 +92,48 @@ def test_it_creeps_back_after_a_clean_minute():
 
     assert grown(cut, 0.0, 59).theta == cut.theta
     assert grown(cut, 0.0, 70).theta == pytest.approx(cut.theta + 0.0005 * 10, abs=0.0006)
+
+
+def test_it_grows_to_what_the_labels_say_in_a_minute():
+    """Nothing is wrong and somebody waits: the margin of the start is given up."""
+    assert grown(Limit(), 0.0, 61).theta == pytest.approx(limits.LABELLED, abs=0.001)
+
+
+def test_past_the_labels_it_is_slow():
+    """A tenth of a thousandth a second; ten minutes of it are six hundredths."""
+    at_labels = Limit(theta=limits.LABELLED)
+
+    assert grown(at_labels, 0.0, 600).theta == pytest.approx(limits.LABELLED + 0.06, abs=0.001)
+    assert grown(at_labels, 0.0, 5_000).theta == limits.MOST
+
+
+def test_past_the_labels_it_waits_for_five_clean_minutes():
+    """Up to the labels one is enough."""
+    cut = after_ghost_miss(Limit(theta=1.04), 0.0)
+
+    assert grown(cut, 0.0, 299).theta == limits.LABELLED
+    assert limits.LABELLED < grown(cut, 0.0, 320).theta < limits.LABELLED + 0.003
+
+
+def test_past_the_labels_it_does_not_go_blindly():
+    """Who does not say what was cached tells no miss either; up to the labels it grows all the same."""
+    assert grown(Limit(), 0.0, 900, has_hits=False).theta == limits.LABELLED
+    seen = grown(Limit(theta=limits.LABELLED), 0.0, 100)
+    assert grown(seen, 100.0, 600, has_hits=False).theta <= seen.theta + 0.0001 * 61
+
+
+@pytest.mark.parametrize(("theta", "left"), [(1.04, 1.0), (1.3, 1.235), (1.0, 0.95)])
+def test_a_miss_past_the_labels_says_nothing_against_them(theta, left):
+    """It takes back what was tried, and the next one cuts further."""
+    assert after_ghost_miss(Limit(theta=theta), 0.0).theta == pytest.approx(left)
+
+
+def test_a_preemption_past_the_labels_leads_back_to_them():
+    """At once, and below them at the next."""
+    limit = reported(Limit(theta=1.04), 5.0, preemptions=1)
+
+    assert limit.theta == limits.LABELLED
+    assert reported(limit, 20.0, preemptions=1).theta == pytest.approx(0.93)
 
 
 def test_it_does_not_grow_while_nobody_waits():
@@ -143,5 +187,5 @@ def test_it_stays_between_floor_and_cap(events):
             )
         if limit.theta < before:
             cuts.append(now)
-        assert limits.GHOST_FLOOR <= limit.theta <= limits.START
+        assert limits.GHOST_FLOOR <= limit.theta <= limits.MOST
     assert all(later - earlier >= 10.0 for earlier, later in itertools.pairwise(cuts))
