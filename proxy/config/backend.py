@@ -107,7 +107,8 @@ class BackendConfig(SectionConfig):
     weight: Annotated[float, Strict(), Field(gt=0, le=1_000, allow_inf_nan=False)] = setting(
         1.0,
         "Share of new sessions that this engine gets beside others as large: 2 is twice as many.",
-        "Sessions stay where they are; a weight changes where the next ones go, and by nothing what fits.",
+        "Sessions stay where they are; a weight changes where the next ones go, and by nothing what fits: where room "
+        "is short, that decides.",
     )
     tags: tuple[Tag, ...] = setting(
         (),

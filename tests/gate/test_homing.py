@@ -145,6 +145,66 @@ def test_a_weight_is_a_share():
     assert 50 <= homes["a"] <= 70
 
 
+def weighed(weights, *, blocks=2_000):
+    """A stage whose backends have these weights; all are as large."""
+    stage = Stage(*weights, blocks=0)
+    stage.gate = Gate(tuple(weights), GateSettings(), weights=weights)
+    for name in weights:
+        if blocks:
+            stage.size(name, blocks)
+    return stage
+
+
+@pytest.mark.parametrize("blocks", [2_000, 0])
+@pytest.mark.parametrize("shared", [{}, {"head": HEAD, "head_blocks": 3.0}])
+@pytest.mark.parametrize("weights", [{"a": 3.0, "b": 1.0}, {"a": 1.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 2.0}])
+def test_a_burst_follows_the_weights_too(weights, shared, blocks):
+    """All come before a prompt is computed: nothing lies anywhere, and what is on its way alone tells who is next."""
+    stage = weighed(weights, blocks=blocks)
+    sessions = 20 * round(sum(weights.values()) / min(weights.values()))
+    burst = []
+    for number in range(sessions):
+        burst.append(stage.arrive(f"s{number}", 5, **shared))
+        stage.pump()
+
+    placed = stage.placed
+    went = Counter(placed[one.id].backend if one.id in placed else one.kept_for for one in burst)
+    for name, weight in weights.items():
+        assert went[name] == pytest.approx(sessions * weight / sum(weights.values()), rel=0.15)
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 7.0])
+def test_equal_weights_change_nothing_in_a_burst(weight):
+    """Whatever they are: each choice is that of backends of which nothing is said."""
+    burst = weighed(dict.fromkeys(FOUR, weight)), Stage(*FOUR, blocks=2_000)
+    for stage in burst:
+        for number in range(60):
+            stage.ask(f"s{number}", 5 + number % 7, head=HEAD, head_blocks=0.5)
+
+    chosen, plain = ([placement.backend for placement in stage.placed.values()] for stage in burst)
+    assert chosen == plain
+
+
+@pytest.mark.parametrize(("home", "at_home", "elsewhere"), [("a", 120, 40), ("b", 40, 120), ("b", 40, 40)])
+def test_backends_as_loaded_as_their_weights_say_keep_who_is_at_home(home, at_home, elsewhere):
+    """A session that had to leave, and whose blocks still lie there, does not move for what a weight has brought there.
+
+    In seconds alone the heavier one would be the worse home.
+    """
+    stage = weighed({"a": 3.0, "b": 1.0})
+    other = "b" if home == "a" else "a"
+    stage.rest("mine", 60, stop=StopReason.END_TURN, candidates=(home,))
+    stage.ledger(home).idle.give_up_place(stage.session("mine"))
+    for name, turns in ((home, at_home), (other, elsewhere)):
+        for number in range(turns):
+            stage.enter(f"{name} {number}", 5, candidates=(name,))
+
+    placement = stage.ask("mine", 61)
+
+    assert placement is not None
+    assert placement.backend == home
+
+
 # -- sessions that are out
 
 
