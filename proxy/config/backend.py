@@ -100,8 +100,9 @@ class BackendConfig(SectionConfig):
     data_parallel: Literal["auto", "ranks", "sum"] = setting(
         "auto",
         "Several engines behind this url (vLLM's --data-parallel-size): ranks admits to each by itself and sends every "
-        "turn to one with the header X-data-parallel-rank; sum takes them for one pool, a little smaller than their "
-        "sum, and leaves the choice to the backend; auto is ranks for vLLM and sum for others.",
+        "turn to one with the header X-data-parallel-rank, but for /v1/responses, where it is ignored; sum takes them "
+        "for one pool, a little smaller than their sum, and leaves the choice to the backend; auto is ranks for vLLM "
+        "and sum for others.",
         "An engine that ignores the header spreads a session's turns over all its caches; sum does so always.",
     )
     weight: Annotated[float, Strict(), Field(gt=0, le=1_000, allow_inf_nan=False)] = setting(

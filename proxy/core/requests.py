@@ -44,6 +44,7 @@ class Route:
         stream_end: how a complete event stream ends.
         generates: whether it produces tokens and so occupies KV cache.
         is_multipart: the body is a form, not JSON.
+        takes_rank: of several engines behind one address the request may name one; asked for what generates.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Route:
     stream_end: StreamEnd = StreamEnd.NONE
     generates: bool = False
     is_multipart: bool = False
+    takes_rank: bool = True
 
 
 class RequestView(Struct, frozen=True, gc=False):
