@@ -138,6 +138,7 @@ class FinishedRequest(Struct, gc=False):
         prefix: what of its prompt was believed cached there: `warm`, `shared`, `moved`, `cold` or `unknown`.
         queue: the class that it waited in.
         queue_wait_s: how long it waited for room.
+        herd_wait_s: how much of that for the head of its prompt to be computed for another one; None if it never did.
         is_open_early: the client was given 200 and a stream while the request waited; `outcome` says what followed.
         expected_tokens: prompt tokens that were believed cached.
         estimated_tokens: prompt tokens as admission estimated them before sending.
@@ -166,6 +167,7 @@ class FinishedRequest(Struct, gc=False):
     prefix: str = "unknown"
     queue: str | None = None
     queue_wait_s: float | None = None
+    herd_wait_s: float | None = None
     is_open_early: bool = False
     expected_tokens: int | None = None
     estimated_tokens: int | None = None

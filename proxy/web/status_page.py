@@ -28,7 +28,7 @@ _PARTS: Final = (
 _WAITS_FOR: Final = {
     "resident": "running turns to end, or prompts ahead to be computed; its session has its place",
     "control": "the small share that one-shot requests may take",
-    "session": "room for a whole session, or prompts ahead to be computed",
+    "session": "room for a whole session, prompts ahead to be computed, or the first of a herd",
     "batch": "everybody else",
 }
 _COLUMNS: Final = (
