@@ -126,9 +126,10 @@ class EngineWatch:
             prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
         )
         room = self._gate.rooms[name]
+        room.prefixes.is_one_engine = len(reports) == 1 and is_steady
         for delta in deltas:
             room.external.on_report(delta.fetched_tokens, delta.computed_tokens)
-            room.prefixes.on_report(delta.prefix_queries_tokens, delta.prefix_hits_tokens)
+            room.prefixes.on_report(delta.prefix_queries_tokens, delta.prefix_hits_tokens, asked_at)
         room.knee.see_speed(
             asked_at,
             running=_total([report.running for report in reports]),

@@ -121,6 +121,19 @@ def test_turns_that_no_rank_can_be_asked_for_are_booked_on_all_together():
     assert [len(stage.ledger(name).idle) for name in (*ranked.rooms, ranked.pool)] == [0, 0, 1]
 
 
+def test_only_ranks_are_one_cache_each():
+    """What may run on any of them meets another one each time, and so do turns on one pool of all."""
+    ranked, pooled = Ranked(), Ranked(data_parallel="sum")
+    for one in (ranked, pooled):
+        one.report(0.0, 0.0)
+
+    def is_one(stage, name):
+        return stage.room(name).prefixes.is_one_engine
+
+    assert [is_one(ranked.stage, name) for name in (*ranked.rooms, ranked.pool)] == [True, True, False]
+    assert not is_one(pooled.stage, "a")
+
+
 def test_what_runs_on_ranks_is_foreign_to_those_that_may_run_on_any():
     """Both fill the same memory, so neither is let in where the other is."""
     ranked = Ranked()

@@ -318,54 +318,6 @@ def test_they_leave_one_that_has_far_more_to_do():
     assert stage.ask("mine", 7).backend != first.backend
 
 
-# -- engines whose cache does nothing
-
-
-def make_inert(stage, name, turns=25):
-    """So many turns that should have been cached were not."""
-    for number in range(turns):
-        stage.room(name).prefixes.on_turn(10_000 + number, 0)
-    assert stage.room(name).prefixes.is_inert
-
-
-def test_even_a_resident_leaves_an_engine_that_caches_nothing():
-    """It would be computed anew at home too, behind whatever is computed there already."""
-    stage = Stage("a", "b", blocks=400)
-    stage.rest("mine", 30)
-    home = home_of(stage, "mine")
-    make_inert(stage, home)
-    stage.ask("large", 60, candidates=(home,))
-
-    moved = stage.ask("mine", 31)
-
-    assert moved.backend != home
-
-
-def test_it_stays_when_something_is_found_again():
-    """One hit is proof."""
-    stage = Stage("a", "b", blocks=400)
-    stage.rest("mine", 30)
-    home = home_of(stage, "mine")
-    make_inert(stage, home)
-    stage.room(home).prefixes.on_turn(10_000, 9_984)
-    stage.ask("large", 60, candidates=(home,))
-
-    assert stage.ask("mine", 31).backend == home
-
-
-def test_a_cache_that_does_nothing_does_not_lower_the_limit():
-    """It is not overfull."""
-    stage = Stage(blocks=400)
-    make_inert(stage, "a")
-    stage.rest("mine", 30)
-    before = stage.room().limit.theta
-
-    stage.finish(stage.enter("mine", 31), cached=0)
-
-    assert stage.room().ghost_misses == 1
-    assert stage.room().limit.theta == before
-
-
 # -- alike in every process
 
 _CHOICE = """
