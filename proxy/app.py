@@ -276,7 +276,7 @@ def _on_change(
         log.event("backend.down", level="warning", backend=name, probe=probe.value)
     if waiting_room is not None:
         if not is_up:
-            for room in fleet.ranks.rooms_of(name):
+            for room in fleet.ranks.current_rooms_of(name):
                 waiting_room.gate.see_restart(room, time.monotonic())
             fleet.ranks.see(name, 1)  # what comes back may have fewer engines, and refuse a rank that it has not
         waiting_room.follow_health()
@@ -358,7 +358,7 @@ def _scraper(
             fleet.route_gaps.forget(name)
             on_restart(name)  # adapters that were loaded into it are gone
         if names == before:
-            waiting_room.pump(names)
+            waiting_room.pump(ranks.current_rooms_of(name))
         else:
             waiting_room.follow_health()  # who waits may go to other ranks now
         rooms = [gate.rooms[one] for one in names]
@@ -370,12 +370,14 @@ def _scraper(
             asked_at,
             turn_cap=sum(caps) if len(caps) == len(rooms) else None,
             ranks=len(rooms),
-            is_prefix_cache_inert=all(room.prefixes.is_inert for room in rooms),
+            is_prefix_cache_inert=all(room.prefixes.is_inert for room in rooms)
+            or gate.rooms[ranks.pool_of(name)].prefixes.is_inert,
         )
 
     def on_failure(name: str, why: ScrapeFailure, asked_at: float) -> None:
         names = ranks.rooms_of(name)
-        waiting_room.pump(names)  # what is known of the engine has become older, and nothing else may happen
+        # What is known of the engine has become older, and nothing else may happen.
+        waiting_room.pump(ranks.current_rooms_of(name))
         report_log.failed(name, together([gate.rooms[one].capacity for one in names]), why, asked_at)
 
     return Scraper(fleet.backends, _SCRAPING, on_report=on_report, on_failure=on_failure, clock=clock, chance=chance)

@@ -181,7 +181,12 @@ class Dispatcher(Generic[ClientT_contra]):
 
         def names() -> Sequence[str]:
             found = [backend.name for backend in self._candidates(view, tried)]
-            return [one for name in found for one in ranks.rooms_of(name)] if ranks.has_several else found
+            if not ranks.has_several:
+                return found
+            if not view.route.takes_rank:
+                # The backend chooses, so nothing of it may be believed of one rank.
+                return [ranks.pool_of(name) for name in found]
+            return [one for name in found for one in ranks.rooms_of(name)]
 
         placement = await room.admit(view, turn, names, exchange)
         end, was_not_served = TurnEnd(), False

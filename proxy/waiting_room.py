@@ -160,8 +160,7 @@ class WaitingRoom:
                 del self._seats[waiting.id]
                 seat.is_not_stranded()
                 exchange.waits_since = None
-            # A second attempt waits again; both waits count.
-            exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + self._clock() - waiting.arrived_at
+            _note_wait(exchange, waiting, self._clock())
         exchange.admission = placement.admission
         exchange.prefix = placement.prefix
         exchange.expected_tokens = placement.expected_tokens
@@ -312,3 +311,10 @@ class WaitingRoom:
     def _overloaded(self, view: RequestView, message: str, retry_s: int) -> Refusal:
         status = overload_status(view.route, self._overload_status)
         return Refusal(Outcome.REFUSED_OVERLOADED, status, message, retry_after_s=retry_s)
+
+
+def _note_wait(exchange: Exchange, waiting: Waiting, now: float) -> None:
+    """The wait is over. A second attempt waits again; both waits count."""
+    exchange.queue_wait_s = (exchange.queue_wait_s or 0.0) + now - waiting.arrived_at
+    if (herd_wait_s := waiting.herd_wait_s(now)) is not None:
+        exchange.herd_wait_s = (exchange.herd_wait_s or 0.0) + herd_wait_s

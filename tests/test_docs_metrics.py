@@ -16,6 +16,7 @@ ADMITTED = {
     "admission": "new",
     "queue": "session",
     "queue_wait_s": 1.5,
+    "herd_wait_s": 0.5,
     "would_wait": True,
     "estimated_tokens": 110,
     "expected_tokens": 64,

@@ -27,6 +27,24 @@ async def test_what_fits_does_not_wait():
     assert story.is_empty()
 
 
+async def test_the_record_says_what_was_no_waiting_for_room():
+    """One of a herd is let in with the head's first token; who computed it was never held, which is not zero."""
+    story = Story()
+    herd = {"head": 7, "head_bytes": 40_000}
+    exchanges = [Exchange(request_id="r", recorder=FakeRecorder(), clock=story.clock) for _ in range(2)]
+    first = await story.admit("first", 12, exchange=exchanges[0], **herd)
+    waits = story.waits("second", 12, exchange=exchanges[1], **herd)
+    await asyncio.sleep(0.75)
+    story.gate.first_token(first, story.clock())
+    story.room.pump(("a",))
+    second = await waits
+
+    assert [exchange.herd_wait_s for exchange in exchanges] == [None, pytest.approx(0.75)]
+    assert exchanges[1].queue_wait_s == pytest.approx(0.75)
+    for placement in (first, second):
+        story.end(placement)
+
+
 async def test_who_comes_starts_together_with_whom_it_finds_waiting():
     """A batch looks after all others first: the look that starts it starts them too, and each gets its own."""
     story = Story()

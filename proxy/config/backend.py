@@ -100,14 +100,16 @@ class BackendConfig(SectionConfig):
     data_parallel: Literal["auto", "ranks", "sum"] = setting(
         "auto",
         "Several engines behind this url (vLLM's --data-parallel-size): ranks admits to each by itself and sends every "
-        "turn to one with the header X-data-parallel-rank; sum takes them for one pool, a little smaller than their "
-        "sum, and leaves the choice to the backend; auto is ranks for vLLM and sum for others.",
+        "turn to one with the header X-data-parallel-rank, but for /v1/responses, where it is ignored; sum takes them "
+        "for one pool, a little smaller than their sum, and leaves the choice to the backend; auto is ranks for vLLM "
+        "and sum for others.",
         "An engine that ignores the header spreads a session's turns over all its caches; sum does so always.",
     )
     weight: Annotated[float, Strict(), Field(gt=0, le=1_000, allow_inf_nan=False)] = setting(
         1.0,
         "Share of new sessions that this engine gets beside others as large: 2 is twice as many.",
-        "Sessions stay where they are; a weight changes where the next ones go, and by nothing what fits.",
+        "Sessions stay where they are; a weight changes where the next ones go, and by nothing what fits: where room "
+        "is short, that decides.",
     )
     tags: tuple[Tag, ...] = setting(
         (),

@@ -44,6 +44,7 @@ class Route:
         stream_end: how a complete event stream ends.
         generates: whether it produces tokens and so occupies KV cache.
         is_multipart: the body is a form, not JSON.
+        takes_rank: of several engines behind one address the request may name one; asked for what generates.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Route:
     stream_end: StreamEnd = StreamEnd.NONE
     generates: bool = False
     is_multipart: bool = False
+    takes_rank: bool = True
 
 
 class RequestView(Struct, frozen=True, gc=False):
@@ -136,6 +138,7 @@ class FinishedRequest(Struct, gc=False):
         prefix: what of its prompt was believed cached there: `warm`, `shared`, `moved`, `cold` or `unknown`.
         queue: the class that it waited in.
         queue_wait_s: how long it waited for room.
+        herd_wait_s: how much of that for the head of its prompt to be computed for another one; None if it never did.
         is_open_early: the client was given 200 and a stream while the request waited; `outcome` says what followed.
         expected_tokens: prompt tokens that were believed cached.
         estimated_tokens: prompt tokens as admission estimated them before sending.
@@ -164,6 +167,7 @@ class FinishedRequest(Struct, gc=False):
     prefix: str = "unknown"
     queue: str | None = None
     queue_wait_s: float | None = None
+    herd_wait_s: float | None = None
     is_open_early: bool = False
     expected_tokens: int | None = None
     estimated_tokens: int | None = None

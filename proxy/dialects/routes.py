@@ -14,7 +14,9 @@ _ANTHROPIC_PREFIX: Final = "/v1/messages"
 
 _RERANK: Final = Route("rerank")
 _SCORE: Final = Route("score")
-_RESPONSES: Final = Route("responses", stream_end=StreamEnd.RESPONSE_COMPLETED, generates=True)
+# In vLLM 0.32 `entrypoints/openai/responses/serving.py` hands the engine no rank, whatever the header says; chat,
+# completions and messages do (`openai/chat_completion/`, `openai/completion/`, `anthropic/serving.py`).
+_RESPONSES: Final = Route("responses", stream_end=StreamEnd.RESPONSE_COMPLETED, generates=True, takes_rank=False)
 _STORED_RESPONSE: Final = Route("stored_response", stream_end=StreamEnd.RESPONSE_COMPLETED)
 
 # The forms that vLLM 0.32 serves, less every path that steers the engine (sleep, pause, LoRA loading, cache reset,

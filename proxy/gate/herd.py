@@ -61,15 +61,21 @@ class Herd:
         if waiting.kept_for != name:
             waiting.kept_for = name
             self._promised[name, head] += waiting.prompt_tokens - head_tokens
+        waiting.keep(now, until)
         return True
 
     def place_of(self, waiting: Waiting, now: float) -> str | None:
-        """For which backend a request is kept, as long as it is."""
+        """For which backend a request is kept, as long as it is; notes how long that was when it is no more."""
         name = waiting.kept_for
-        if name is None or name not in waiting.candidates:
+        if name is None:
             return None
-        until = self._warm_at(name, waiting.turn.head, now)
-        return name if until is not None and now < until else None
+        if name in waiting.candidates:
+            until = self._warm_at(name, waiting.turn.head, now)
+            if until is not None and now < until:
+                return name
+        if waiting.kept_since is not None:
+            waiting.keep_no_more(now)
+        return None
 
     def promised_tokens(self, name: str, head: int) -> int:
         """What those who are kept for a backend will compute there besides the head."""

@@ -27,12 +27,12 @@ class _Price:
         token_s: seconds for each prompt token that does not lie there.
         seed: of its name.
         sessions: that run there, or whose blocks lie there.
+        share: what it was told to take, by its size.
         weight: its share of newcomers among equals: tokens that it holds, by what it was told to take.
     """
 
     __slots__ = (
         "_seen",
-        "_weight",
         "busy_s",
         "crowding",
         "is_inert",
@@ -40,6 +40,7 @@ class _Price:
         "room",
         "seed",
         "sessions",
+        "share",
         "token_s",
         "weight",
     )
@@ -48,7 +49,7 @@ class _Price:
         self.room = room
         self.ledger = room.ledger
         self.seed = routing.seed_of(name)
-        self._weight = weight
+        self.share = weight
         self.weight = weight * routing.UNKNOWN_TOKENS
         self.sessions = 0
         self.busy_s = self.crowding = self.token_s = 0.0
@@ -71,8 +72,8 @@ class _Price:
         capacity = ledger.capacity
         self.sessions = len(ledger.holds) + len(ledger.idle)
         if capacity is not None:
-            self.crowding = ledger.used_blocks / (capacity.total_blocks * self._weight)
-            self.weight = self._weight * capacity.total_tokens
+            self.crowding = ledger.used_blocks / (capacity.total_blocks * self.share)
+            self.weight = self.share * capacity.total_tokens
         return ahead != before
 
 
@@ -100,6 +101,8 @@ class Homing:
         self._openings = openings
         self._herd = herd
         self._weights = weights
+        # Rooms that come later weigh what another one of their backend does.
+        self._has_unequal = len({weights.get(name, 1.0) for name in rooms}) > 1
         self._prices: dict[str, _Price] = {}
 
     def may_leave(self, home: str) -> bool:
@@ -143,7 +146,10 @@ class Homing:
                 return self._by_load(waiting, names, home, may_fit)
             if self._fitting.own_tokens(waiting, home):
                 return self._from_home(waiting, names, home, now, may_fit)
-        return names if len(names) < 2 else self._cheapest(waiting, self._costs(waiting, names, now), may_fit)
+        if len(names) < 2:
+            return names
+        heaviest = max(self._weights.get(name, 1.0) for name in names) if self._has_unequal else 0.0
+        return self._cheapest(waiting, self._costs(waiting, names, now, heaviest), may_fit)
 
     def _by_load(self, waiting: Waiting, names: list[str], home: str, may_fit: _Test) -> Iterator[str]:
         """Nobody knows what fits at home: it goes there unless that has much more to do than the others."""
@@ -162,9 +168,10 @@ class Homing:
         gain_s = routing.gain_to_move_s(refill_s)
         others = [name for name in names if name != home]
         home_s = self._cost_s(waiting, home, now)
+        share = self._price(home).share
         if home in names:
             if home_s > gain_s and others:
-                costs = self._costs(waiting, others, now)
+                costs = self._costs(waiting, others, now, share)
                 better = {name: cost for name, cost in costs.items() if home_s - cost > gain_s}
                 yield from self._cheapest(waiting, better, may_fit)
                 others = [name for name in others if name not in better]
@@ -173,7 +180,7 @@ class Homing:
         has_waited = routing.has_waited_enough(now - waiting.arrived_at, refill_s)
         if not others or (home_s <= gain_s and not has_waited):
             return
-        costs = self._costs(waiting, others, now)
+        costs = self._costs(waiting, others, now, share)
         worth = {
             name: cost
             for name, cost in costs.items()
@@ -181,8 +188,12 @@ class Homing:
         }
         yield from self._cheapest(waiting, worth, may_fit)
 
-    def _costs(self, waiting: Waiting, names: Iterable[str], now: float) -> dict[str, float]:
-        """Seconds that a request would cost on each of these, where nothing of its own lies."""
+    def _costs(self, waiting: Waiting, names: Iterable[str], now: float, share: float) -> dict[str, float]:
+        """Seconds that a request would cost on each of these, where nothing of its own lies.
+
+        What others do there counts for more on those that were told to take less than `share`. With the seconds as they
+        are a burst would be spread evenly, whatever the weights: only what fills caches would be weighed.
+        """
         head, tokens = waiting.turn.head, waiting.prompt_tokens
         crowding_tokens = routing.CROWDING * tokens
         prices, herd = self._prices, self._herd
@@ -193,7 +204,8 @@ class Homing:
             price = prices.get(name) or self._price(name)
             if price.look(now):
                 self._openings.changed.add(name)
-            costs[name] = price.busy_s + price.token_s * (tokens + crowding_tokens * price.crowding)
+            busy_s = price.busy_s if price.share >= share else price.busy_s * routing.yields(price.share, share)
+            costs[name] = busy_s + price.token_s * (tokens + crowding_tokens * price.crowding)
             sessions += price.sessions
             weight += price.weight
             if head and not price.is_inert and price.ledger.knows_head(head):
@@ -210,7 +222,9 @@ class Homing:
             costs[kin_home] -= prices[kin_home].token_s * max(0, beyond)
         if herd.is_keeping(now):
             for name in costs:
-                costs[name] += herd.promised_tokens(name, head) * prices[name].token_s
+                price = prices[name]
+                promised_s = herd.promised_tokens(name, head) * price.token_s
+                costs[name] += promised_s * routing.yields(price.share, share)
         return costs
 
     def _cost_s(self, waiting: Waiting, name: str, now: float) -> float:

@@ -128,7 +128,13 @@ class Lessons:
             room.prefill.on_first_token(end.prompt_tokens - end.cached_tokens, placement.prefill_s)
         expected = placement.expected_tokens
         if end.is_complete:
-            room.prefixes.on_turn(expected, end.cached_tokens)
+            room.prefixes.on_turn(
+                expected,
+                end.cached_tokens,
+                head_tokens=self.head_tokens(waiting) if expected else 0,
+                is_limit_lowest=room.limit.theta <= limits.GHOST_FLOOR,
+                placed_at=placement.placed_at,
+            )
         if end.cached_tokens is None or room.capacity is None or not expected:
             return
         if end.prompt_tokens is not None:

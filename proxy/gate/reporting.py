@@ -2,6 +2,7 @@
 
 Called with each scrape. Several engines behind one address (data parallel) get a room each where requests can be sent
 to a rank. Else they count as one pool, a little smaller than their sum: one of them holds a request, and not all.
+Beside ranks there is such a pool as well, for routes that take none; each sees as foreign what runs in the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,8 +66,11 @@ class EngineWatch:
         # One that does not tell its size is no larger than the others; without one it would be let fill up.
         least = min((one for one in capacities if one is not None), key=attrgetter("total_blocks"), default=None)
         # By position: behind a node of several, labels are those of the whole, and the header counts its own.
-        parts = zip(rooms, reports, deltas, capacities, strict=True)
-        changes = [self._take(room, [report], [delta], asked_at, own or least) for room, report, delta, own in parts]
+        sizes = [own or least for own in capacities]
+        parts = zip(rooms, reports, deltas, sizes, strict=True)
+        changes = [self._take(room, [report], [delta], asked_at, size) for room, report, delta, size in parts]
+        pool = self._ranks.pool_of(backend)
+        changes.append(self._take(pool, reports, deltas, asked_at, together(sizes, _SPREAD_SHARE)))
         return next((change for change in EngineChange if change in changes), None)
 
     def _rooms(
@@ -78,14 +82,17 @@ class EngineWatch:
         asked_at: float,
     ) -> Sequence[str]:
         """The rooms of a backend, by rank, as this report tells them."""
-        before = self._ranks.rooms_of(backend)
+        before = self._ranks.current_rooms_of(backend)
         if self._ranks.see(backend, len(reports) if _takes_ranks(reports, deltas, settings) else 1):
-            now = self._ranks.rooms_of(backend)
+            now = self._ranks.current_rooms_of(backend)
             for room in now:
                 self._gate.open_room(room, backend)
                 if settings.kv_cache_tokens is not None:
-                    share = capacity_of_tokens(settings.kv_cache_tokens // len(now))
-                    self._gate.see_capacity(room, share, now=asked_at)
+                    engines = len(self._ranks.rooms_of(backend))
+                    is_pool = engines > 1 and room == self._ranks.pool_of(backend)
+                    share = _SPREAD_SHARE if is_pool else 1 / engines
+                    capacity = capacity_of_tokens(int(settings.kv_cache_tokens * share))
+                    self._gate.see_capacity(room, capacity, now=asked_at)
             for room in before:
                 if room not in now:
                     self._gate.see_restart(room, asked_at)  # what lies there cannot be asked for any more
@@ -119,9 +126,10 @@ class EngineWatch:
             prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
         )
         room = self._gate.rooms[name]
+        room.prefixes.is_one_engine = len(reports) == 1 and is_steady
         for delta in deltas:
             room.external.on_report(delta.fetched_tokens, delta.computed_tokens)
-            room.prefixes.on_report(delta.prefix_queries_tokens, delta.prefix_hits_tokens)
+            room.prefixes.on_report(delta.prefix_queries_tokens, delta.prefix_hits_tokens, asked_at)
         room.knee.see_speed(
             asked_at,
             running=_total([report.running for report in reports]),
@@ -148,8 +156,8 @@ class EngineWatch:
 def _takes_ranks(reports: Sequence[EngineReport], deltas: Sequence[ReportDelta], settings: EngineSettings) -> bool:
     """Whether each engine of a page can be sent its own requests.
 
-    vLLM takes the rank from a header, on the routes that agents use; other engines do so by version and route, so only
-    where the configuration says it. Of several processes that answer in turn each has ranks of its own.
+    vLLM takes the rank from a header, on most routes (`Route.takes_rank`); other engines do so by version and route, so
+    only where the configuration says it. Of several processes that answer in turn each has ranks of its own.
     """
     if settings.data_parallel == "sum" or any(delta.continuity is Continuity.ALTERNATING for delta in deltas):
         return False

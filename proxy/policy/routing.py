@@ -68,6 +68,18 @@ def busy_s(ahead_tokens: float, tokens_per_s: float, running: int) -> float:
     return ahead_tokens / tokens_per_s + RUNNING_S * running
 
 
+def yields(weight: float, reference: float) -> float:
+    """By how much the seconds of a backend count for more, because it was told to take less than another one.
+
+    Nobody's count for less: of two that are as loaded as their weights say, neither is worth leaving for the other.
+
+    Args:
+        weight: what it was told to take.
+        reference: the same of the other one: of the heaviest for who is new, of its home for a session that has one.
+    """
+    return reference / weight if weight < reference else 1.0
+
+
 def wait_s(short_tokens: float, release_tokens_per_s: float, capacity_tokens: int) -> float:
     """Until room has come free for a session that needs so much more than there is.
 

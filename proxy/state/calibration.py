@@ -207,16 +207,29 @@ class ExternalShare:
 
 
 class PrefixWitness:
-    """Whether a backend's prefix cache does anything: turns whose prefix should lie there and that found none of it.
+    """Whether a backend's prefix cache does anything for sessions: turns whose prefix should lie there and does not.
 
-    On hybrid models a block may be longer than most prompts, and an engine may be started without the cache. Any token
-    found is proof that it works.
+    On hybrid models a block may be longer than most prompts, an engine may be started without the cache, and one that
+    has worked for hours may freeze. Any token found is proof that it works; but one that has frozen with old system
+    prompts in it goes on finding those and nothing else. That looks like a cache that is overfull, whose limit only has
+    to fall: so it counts once that has fallen as far as it may. Where several engines take a session's turns as they
+    like, most of its prefix is elsewhere each time, and that says nothing of any cache.
+
+    Attributes:
+        is_one_engine: whether a session's turns meet the same cache each time.
     """
 
     _TURNS: Final = 20
     _TOKENS: Final = 100_000
+    _OWN_TOKENS: Final = 4_096
+    """Expected beyond the system prompt; of less a turn says little, since that one's size is estimated."""
+    _LOST_RATIO: Final = 0.3
+    _KEPT_RATIO: Final = 0.7
 
     def __init__(self) -> None:
+        self.is_one_engine = True
+        self._lost_turns = self._lost_tokens = 0
+        self._found_at = float("-inf")
         self._forget()
 
     def _forget(self) -> None:
@@ -225,23 +238,61 @@ class PrefixWitness:
 
     @property
     def is_inert(self) -> bool:
-        """Whether so many turns have found nothing that it is no accident."""
-        return self._turns >= self._TURNS and self._tokens >= self._TOKENS
+        """Whether so many turns in a row have found nothing, or nothing of their own, that it is no accident."""
+        finds_nothing = self._turns >= self._TURNS and self._tokens >= self._TOKENS
+        finds_nothing_new = self._lost_turns >= self._TURNS and self._lost_tokens >= self._TOKENS
+        return finds_nothing or (finds_nothing_new and self.is_one_engine)
 
-    def on_turn(self, expected_tokens: int, cached_tokens: int | None) -> None:
-        """A turn has ended of whose prompt so much should have been cached, and so much was; None when nobody tells."""
+    def on_turn(
+        self,
+        expected_tokens: int,
+        cached_tokens: int | None,
+        *,
+        head_tokens: int = 0,
+        is_limit_lowest: bool = False,
+        placed_at: float = math.inf,
+    ) -> None:
+        """A turn has ended.
+
+        Args:
+            expected_tokens: of its prompt, what should have been cached.
+            cached_tokens: what was; None when nobody tells.
+            head_tokens: of what was expected, what others have in their prompts too.
+            is_limit_lowest: the limit has fallen as far as it may, and is not to blame any more.
+            placed_at: when it began, in monotonic seconds.
+        """
+        if cached_tokens is not None:
+            self._weigh_own(expected_tokens - head_tokens, cached_tokens - head_tokens, counts=is_limit_lowest)
         if cached_tokens:
             self._forget()
         elif expected_tokens > 0 and cached_tokens is not None:
             self._turns += 1
             self._tokens += expected_tokens
-        elif expected_tokens > 0:
+        elif expected_tokens > 0 and placed_at > self._found_at:
+            # What was found since then may have been its own.
             self._untold_turns += 1
             self._untold_tokens += expected_tokens
 
-    def on_report(self, asked_tokens: int | None, found_tokens: int | None) -> None:
-        """Between two reports prompts of so many tokens were looked up, and so much of them was found."""
+    def _weigh_own(self, expected_tokens: int, found_tokens: int, *, counts: bool) -> None:
+        """Beyond the system prompt so much should have been found, and so much was."""
+        if expected_tokens < self._OWN_TOKENS:
+            return
+        if found_tokens >= self._KEPT_RATIO * expected_tokens:
+            self._lost_turns = self._lost_tokens = 0
+        elif counts and found_tokens < self._LOST_RATIO * expected_tokens:
+            self._lost_turns += 1
+            self._lost_tokens += expected_tokens
+
+    def on_report(self, asked_tokens: int | None, found_tokens: int | None, now: float = 0.0) -> None:
+        """Between two reports prompts of so many tokens were looked up, and so much of them was found.
+
+        Args:
+            asked_tokens: looked up; None when the engine does not tell.
+            found_tokens: found; the same.
+            now: monotonic seconds of the later one.
+        """
         if found_tokens:
+            self._found_at = now
             self._forget()
         elif asked_tokens and found_tokens is not None:
             self._turns += self._untold_turns
@@ -249,7 +300,10 @@ class PrefixWitness:
             self._untold_turns = self._untold_tokens = 0
 
     def __repr__(self) -> str:
-        return f"<PrefixWitness {self._turns} turns found nothing of {self._tokens} tokens>"
+        return (
+            f"<PrefixWitness {self._turns} turns found nothing of {self._tokens} tokens,"
+            f" {self._lost_turns} nothing of their own>"
+        )
 
 
 class ReleaseRate:

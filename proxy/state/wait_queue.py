@@ -35,6 +35,9 @@ class Waiting(Struct, eq=False):
         has_ticket: it came back for the place that an earlier refusal left it.
         would_wait: it passed although there was no room (shadow mode).
         kept_for: the backend where the head of its prompt is being computed, so that it waited for that.
+        kept_since: since when it has been kept for that, while it is.
+        kept_until: until when, at most.
+        kept_s: how long it was before.
         is_hopeless: no engine could hold it; it goes there for the engine's own error.
         relative: the session whose last prompt began like this one, though this is not simply its next turn: another
             one from which it branches off, or its own before a change.
@@ -61,6 +64,9 @@ class Waiting(Struct, eq=False):
     has_ticket: bool = False
     is_hopeless: bool = False
     kept_for: str | None = None
+    kept_since: float | None = None
+    kept_until: float = 0.0
+    kept_s: float = 0.0
     relative: Session | None = None
     shared_tokens: int = 0
     prefix_break: PrefixBreak | None = None
@@ -70,6 +76,23 @@ class Waiting(Struct, eq=False):
     def relative_home(self) -> str | None:
         """Where the tokens that it shares were computed."""
         return self.relative.home if self.relative is not None and self.shared_tokens else None
+
+    def herd_wait_s(self, now: float) -> float | None:
+        """How much of its wait was for the head of its prompt to be computed, not for room; None if it never was."""
+        if self.kept_for is None:
+            return None
+        # Nobody may have looked since it was over.
+        return self.kept_s + (min(now, self.kept_until) - self.kept_since if self.kept_since is not None else 0.0)
+
+    def keep(self, now: float, until: float) -> None:
+        """It is kept for a head that is being computed, or still is."""
+        if self.kept_since is None:
+            self.kept_since = now
+        self.kept_until = until
+
+    def keep_no_more(self, now: float) -> None:
+        """The head is computed, or that took too long: from now on it waits for room alone, if it still waits."""
+        self.kept_s, self.kept_since = self.herd_wait_s(now) or 0.0, None
 
 
 class Sized(NamedTuple):

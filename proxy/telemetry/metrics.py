@@ -53,6 +53,7 @@ _TTFT_BOUNDS_S = (
 )
 _OVERHEAD_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _QUEUE_WAIT_BOUNDS_S = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 600.0)
+_HERD_WAIT_BOUNDS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 _ESTIMATE_BOUNDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0)
 _LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -201,6 +202,9 @@ class Metrics:
         self._queue_wait = self._histogram(
             "queue_wait_seconds", "How long requests waited for room.", ["class", "outcome"], _QUEUE_WAIT_BOUNDS_S
         )
+        self._herd_wait = self._histogram(
+            "herd_wait_seconds", "Of that, waiting for a shared head to be computed.", [], _HERD_WAIT_BOUNDS_S
+        )
         self._estimates = self._histogram(
             "estimate_error_ratio", "Estimated by counted tokens; 1 is exact.", ["kind"], _ESTIMATE_BOUNDS
         )
@@ -247,6 +251,8 @@ class Metrics:
         counted, cached = finished.usage.prompt_tokens, finished.usage.cached_tokens
         if finished.queue is not None and finished.queue_wait_s is not None:
             self._queue_wait.observe(finished.queue_wait_s, finished.queue, _how_waiting_ended(finished))
+            if finished.herd_wait_s is not None:
+                self._herd_wait.observe(finished.herd_wait_s)
             if finished.would_wait:
                 self._would_wait.inc(finished.queue)
         if finished.prefix_break is not None:

@@ -77,6 +77,8 @@ def _add_admission(line: dict[str, Any], finished: FinishedRequest) -> None:
     line["queue"] = finished.queue
     if finished.queue_wait_s is not None:
         line["queue_wait_s"] = _rounded(finished.queue_wait_s)
+    if finished.herd_wait_s is not None:
+        line["herd_wait_s"] = _rounded(finished.herd_wait_s)
     if finished.is_open_early:
         line["early_stream"] = True
     if finished.would_wait:

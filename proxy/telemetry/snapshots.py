@@ -5,6 +5,7 @@ Called at a scrape or a look at the status page. Its cost grows with backends an
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from proxy.core.backends import Backend
@@ -55,7 +56,7 @@ def _backend(
         inflight_requests=fleet.ledger.inflight(backend.name),
         report_age_s=age_s,
         ghost_misses=_ghost_misses(backend, fleet, gate) if gate is not None else None,
-        kv=_whole([_kv(room, now) for room in rooms]),
+        kv=_with_pool(_whole([_kv(room, now) for room in rooms]), _pool(backend, fleet, gate, now)),
         engine=_engine(reports) if reports and age_s is not None and age_s <= _SHOWN_S else None,
     )
 
@@ -86,6 +87,31 @@ def _whole(parts: Sequence[KvSnapshot | None]) -> KvSnapshot | None:
         external_ratio=_mean([part.external_ratio for part in known]),
         is_prefix_cache_inert=all(part.is_prefix_cache_inert for part in known),
         turn_cap=_total([part.turn_cap for part in known]),
+    )
+
+
+def _pool(backend: Backend, fleet: Fleet, gate: Gate | None, now: float) -> KvSnapshot | None:
+    """What is held by turns that may run on any of several ranks; None where there are none to tell apart."""
+    name = fleet.ranks.pool_of(backend.name)
+    return _kv(gate.rooms[name], now) if gate is not None and name != backend.name else None
+
+
+def _with_pool(ranks: KvSnapshot | None, pool: KvSnapshot | None) -> KvSnapshot | None:
+    """The ranks, and what lies somewhere on them: to each its running part is foreign, and its idle part unseen."""
+    if ranks is None or pool is None:
+        return ranks
+    return replace(
+        ranks,
+        running_tokens=ranks.running_tokens + pool.running_tokens,
+        head_tokens=ranks.head_tokens + pool.head_tokens,
+        idle_tokens=ranks.idle_tokens + pool.idle_tokens,
+        foreign_tokens=max(0, ranks.foreign_tokens - pool.running_tokens - pool.head_tokens),
+        growth_tokens=ranks.growth_tokens + pool.growth_tokens,
+        headroom_tokens=ranks.headroom_tokens - pool.idle_tokens - pool.growth_tokens,
+        prefill_tokens=ranks.prefill_tokens + pool.prefill_tokens,
+        running_turns=ranks.running_turns + pool.running_turns,
+        idle_sessions=ranks.idle_sessions + pool.idle_sessions,
+        is_prefix_cache_inert=ranks.is_prefix_cache_inert or pool.is_prefix_cache_inert,
     )
 
 

@@ -28,7 +28,7 @@ _PARTS: Final = (
 _WAITS_FOR: Final = {
     "resident": "running turns to end, or prompts ahead to be computed; its session has its place",
     "control": "the small share that one-shot requests may take",
-    "session": "room for a whole session, or prompts ahead to be computed",
+    "session": "room for a whole session, prompts ahead to be computed, or the first of a herd",
     "batch": "everybody else",
 }
 _COLUMNS: Final = (
@@ -46,6 +46,10 @@ _COLUMNS: Final = (
 )
 """Numbers are set to the right, text to the left."""
 _OLD_REPORT_S: Final = 3.0
+_INERT: Final = (
+    "what should lie in its prefix cache is not found, so turns are computed anew. Is --enable-prefix-caching given, "
+    "and is the block size that the engine prints shorter than the prompts? If it worked before, restart it."
+)
 
 
 def status_page(status: Mapping[str, Any]) -> str:
@@ -95,7 +99,12 @@ def _backends(backends: Sequence[Mapping[str, Any]]) -> str:
     rows = "".join(_row(backend) for backend in backends)
     key = "".join(f"<i class={name}></i>{words}" for name, _, words in _PARTS)
     head = "".join(f"<th class={kind}>{words}" for kind, words in _COLUMNS)
-    return f"<table><tr>{head}</tr>{rows}</table><p class='key dim'>KV cache:{key}</p>"
+    hints = "".join(
+        f"<p class=waits>{html.escape(backend['name'])}: {_INERT}</p>"
+        for backend in backends
+        if backend["kv"] is not None and backend["kv"]["is_prefix_cache_inert"]
+    )
+    return f"{hints}<table><tr>{head}</tr>{rows}</table><p class='key dim'>KV cache:{key}</p>"
 
 
 def _row(backend: Mapping[str, Any]) -> str:

@@ -38,6 +38,11 @@ class Ranked:
         """The names of the rooms."""
         return self.ranks.rooms_of("a")
 
+    @property
+    def pool(self):
+        """The room of turns that may run on any rank."""
+        return self.ranks.pool_of("a")
+
     def blocks(self):
         """The size of each room."""
         capacities = [self.stage.room(name).capacity for name in self.rooms]
@@ -97,6 +102,64 @@ def test_other_engines_have_ranks_where_the_configuration_says_so():
     ranked.watch.take("a", [replace(report_of(rank=rank), kind=EngineKind.SGLANG) for rank in ("0", "1")], 1.0)
 
     assert ranked.blocks() == [100, 100]
+
+
+def test_turns_that_no_rank_can_be_asked_for_are_booked_on_all_together():
+    """On none of them is anything believed of such a session; what it holds while it runs, their usage shows."""
+    ranked = Ranked()
+    ranked.report(0.0, 0.0)
+    stage = ranked.stage
+    assert stage.room(ranked.pool).capacity.total_blocks == 176
+    wide = stage.enter("anywhere", 120, candidates=(ranked.pool,))
+    assert [stage.used(name) for name in ranked.rooms] == [0, 0]
+
+    for _ in range(20):
+        ranked.report(0.6, 0.6)
+    assert [stage.ledger(name).foreign_blocks for name in ranked.rooms] == [pytest.approx(60, rel=0.01)] * 2
+    stage.finish(wide)
+    assert stage.session("anywhere").home == ranked.pool
+    assert [len(stage.ledger(name).idle) for name in (*ranked.rooms, ranked.pool)] == [0, 0, 1]
+
+
+def test_only_ranks_are_one_cache_each():
+    """What may run on any of them meets another one each time, and so do turns on one pool of all."""
+    ranked, pooled = Ranked(), Ranked(data_parallel="sum")
+    for one in (ranked, pooled):
+        one.report(0.0, 0.0)
+
+    def is_one(stage, name):
+        return stage.room(name).prefixes.is_one_engine
+
+    assert [is_one(ranked.stage, name) for name in (*ranked.rooms, ranked.pool)] == [True, True, False]
+    assert not is_one(pooled.stage, "a")
+
+
+def test_what_runs_on_ranks_is_foreign_to_those_that_may_run_on_any():
+    """Both fill the same memory, so neither is let in where the other is."""
+    ranked = Ranked()
+    ranked.report(0.0, 0.0)
+    stage = ranked.stage
+    for rank in (0, 1):
+        ranked.enter(f"s{rank}", 60, rank=rank)
+    for _ in range(20):
+        ranked.report(0.6, 0.6)
+
+    assert stage.ledger(ranked.pool).foreign_blocks == pytest.approx(0.6 * 176, rel=0.01)
+    stage.enter("small", 5, candidates=(ranked.pool,))
+    assert stage.ask("large", 100, candidates=(ranked.pool,)) is None
+
+
+def test_they_share_a_configured_size_and_lose_what_an_engine_loses():
+    """As one pool has it; a restart makes them cold too, and so does a server that shows one engine only."""
+    ranked = Ranked(kv_cache_tokens=64_000)
+    ranked.report(0.0, 0.0, capacity=CapacityFacts())
+    assert ranked.stage.room(ranked.pool).capacity.total_tokens == 64_000 * 88 // 100
+
+    for more in ({"start": 2_000.0}, {}):
+        ranked.stage.rest("anywhere", 20, candidates=(ranked.pool,))
+        assert ranked.stage.session("anywhere").residency is Residency.IN
+        ranked.report(*([0.0, 0.0] if more else [0.0]), capacity=CapacityFacts(), **more)
+        assert ranked.stage.session("anywhere").residency is Residency.OUT
 
 
 def test_one_engine_is_never_a_rank():
@@ -210,7 +273,7 @@ def test_however_ranks_come_and_go_nothing_stays_booked(seed):
                 rng.choice([2, 15, 40]),
                 head=head,
                 head_blocks=head and 2,
-                candidates=ranked.rooms,
+                candidates=ranked.rooms if rng.random() < 0.7 else (ranked.pool,),
             )
             waiting[one.id] = one
         elif chance < 0.9 and running:
@@ -225,10 +288,11 @@ def test_however_ranks_come_and_go_nothing_stays_booked(seed):
         else:
             ranked.report(*[rng.choice([0.0, 0.2])] * rng.randrange(1, 5))
             for one in waiting.values():
-                stage.gate.reroute(one, ranked.rooms)
+                stage.gate.reroute(one, ranked.rooms if one.id % 2 else (ranked.pool,))
         stage.now += rng.random()
-        for placement in stage.gate.pump(stage.now, ranked.rooms):
-            assert placement.backend in ranked.rooms
+        open_rooms = ranked.ranks.current_rooms_of("a")
+        for placement in stage.gate.pump(stage.now, open_rooms):
+            assert placement.backend in open_rooms
             del waiting[placement.waiting.id]
             running.append(placement)
             placed += 1
@@ -241,7 +305,7 @@ def test_however_ranks_come_and_go_nothing_stays_booked(seed):
     for name in stage.gate.rooms:
         stage.gate.see_restart(name, stage.now)
     rooms = stage.gate.rooms
-    assert len(rooms) == 4
+    assert len(rooms) == 5
     assert {room.inflight for room in rooms.values()} == {0}
     assert all(not room.ledger.holds and room.ledger.pinned_blocks == 0 for room in rooms.values())
     assert all(room.ledger.idle_blocks == room.ledger.head_blocks == 0 for room in rooms.values())

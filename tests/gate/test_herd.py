@@ -1,5 +1,7 @@
 """Prompts with one head that nobody has computed: one goes, the others wait for its first token, or two seconds."""
 
+import pytest
+
 from tests.gate.stage import Stage
 
 HEAD = 7
@@ -157,3 +159,47 @@ def test_what_was_promised_does_not_outlive_the_herd():
     stage.enter("other head", 14, head=8, head_blocks=12.0)
     assert not stage.gate._herd.is_keeping(stage.now)
     assert stage.enter("next", 14, **SHARED).backend == "a"
+
+
+def test_what_a_herd_waits_for_is_told_apart_from_room():
+    """As long as the head is being computed, and not a moment longer; who went first was never held."""
+    stage = Stage(blocks=60)
+    waiting = herd(stage, size=4, head_blocks=2.0)
+    first, *others = waiting
+    assert [one.herd_wait_s(stage.now) for one in waiting] == [None, 0.0, 0.0, 0.0]
+
+    stage.wait(0.4)
+    stage.gate.first_token(stage.placed[first.id], stage.now)
+    stage.pump("a")
+    assert [one.id in stage.placed for one in others] == [True, True, False]  # 2 and three times 12 and growth are 60
+    stage.wait(5.0)
+
+    assert [one.herd_wait_s(stage.now) for one in others] == [pytest.approx(0.4)] * 3
+
+
+def test_a_hold_that_nobody_saw_end_is_no_longer_than_it_may_be():
+    """Two seconds, though the next look comes much later."""
+    stage = Stage(blocks=200)
+    _, one, *_ = herd(stage)
+    stage.wait(1.0)
+    assert one.herd_wait_s(stage.now) == 1.0
+    stage.wait(9.0)
+
+    assert one.herd_wait_s(stage.now) == 2.0
+    stage.pump()
+    assert one.herd_wait_s(stage.now + 60) == 2.0
+
+
+def test_who_is_held_again_for_the_next_one_waits_for_both():
+    """The first broke off, so that somebody else computes the head; both holds count, and not what lay between."""
+    stage = Stage(blocks=200)
+    first, second, third, *_ = herd(stage)
+    stage.wait(0.5)
+    stage.abort(stage.placed[first.id])
+    stage.pump("a")
+    assert second.id in stage.placed
+    stage.wait(0.75)
+    stage.gate.first_token(stage.placed[second.id], stage.now)
+    stage.pump("a")
+
+    assert (second.herd_wait_s(stage.now), third.herd_wait_s(stage.now)) == (0.5, 1.25)

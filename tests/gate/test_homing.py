@@ -145,6 +145,66 @@ def test_a_weight_is_a_share():
     assert 50 <= homes["a"] <= 70
 
 
+def weighed(weights, *, blocks=2_000):
+    """A stage whose backends have these weights; all are as large."""
+    stage = Stage(*weights, blocks=0)
+    stage.gate = Gate(tuple(weights), GateSettings(), weights=weights)
+    for name in weights:
+        if blocks:
+            stage.size(name, blocks)
+    return stage
+
+
+@pytest.mark.parametrize("blocks", [2_000, 0])
+@pytest.mark.parametrize("shared", [{}, {"head": HEAD, "head_blocks": 3.0}])
+@pytest.mark.parametrize("weights", [{"a": 3.0, "b": 1.0}, {"a": 1.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 2.0}])
+def test_a_burst_follows_the_weights_too(weights, shared, blocks):
+    """All come before a prompt is computed: nothing lies anywhere, and what is on its way alone tells who is next."""
+    stage = weighed(weights, blocks=blocks)
+    sessions = 20 * round(sum(weights.values()) / min(weights.values()))
+    burst = []
+    for number in range(sessions):
+        burst.append(stage.arrive(f"s{number}", 5, **shared))
+        stage.pump()
+
+    placed = stage.placed
+    went = Counter(placed[one.id].backend if one.id in placed else one.kept_for for one in burst)
+    for name, weight in weights.items():
+        assert went[name] == pytest.approx(sessions * weight / sum(weights.values()), rel=0.15)
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 7.0])
+def test_equal_weights_change_nothing_in_a_burst(weight):
+    """Whatever they are: each choice is that of backends of which nothing is said."""
+    burst = weighed(dict.fromkeys(FOUR, weight)), Stage(*FOUR, blocks=2_000)
+    for stage in burst:
+        for number in range(60):
+            stage.ask(f"s{number}", 5 + number % 7, head=HEAD, head_blocks=0.5)
+
+    chosen, plain = ([placement.backend for placement in stage.placed.values()] for stage in burst)
+    assert chosen == plain
+
+
+@pytest.mark.parametrize(("home", "at_home", "elsewhere"), [("a", 120, 40), ("b", 40, 120), ("b", 40, 40)])
+def test_backends_as_loaded_as_their_weights_say_keep_who_is_at_home(home, at_home, elsewhere):
+    """A session that had to leave, and whose blocks still lie there, does not move for what a weight has brought there.
+
+    In seconds alone the heavier one would be the worse home.
+    """
+    stage = weighed({"a": 3.0, "b": 1.0})
+    other = "b" if home == "a" else "a"
+    stage.rest("mine", 60, stop=StopReason.END_TURN, candidates=(home,))
+    stage.ledger(home).idle.give_up_place(stage.session("mine"))
+    for name, turns in ((home, at_home), (other, elsewhere)):
+        for number in range(turns):
+            stage.enter(f"{name} {number}", 5, candidates=(name,))
+
+    placement = stage.ask("mine", 61)
+
+    assert placement is not None
+    assert placement.backend == home
+
+
 # -- sessions that are out
 
 
@@ -256,54 +316,6 @@ def test_they_leave_one_that_has_far_more_to_do():
     for number in range(3, 9):
         stage.ask(f"long {number}", 5, candidates=(first.backend,))
     assert stage.ask("mine", 7).backend != first.backend
-
-
-# -- engines whose cache does nothing
-
-
-def make_inert(stage, name, turns=25):
-    """So many turns that should have been cached were not."""
-    for number in range(turns):
-        stage.room(name).prefixes.on_turn(10_000 + number, 0)
-    assert stage.room(name).prefixes.is_inert
-
-
-def test_even_a_resident_leaves_an_engine_that_caches_nothing():
-    """It would be computed anew at home too, behind whatever is computed there already."""
-    stage = Stage("a", "b", blocks=400)
-    stage.rest("mine", 30)
-    home = home_of(stage, "mine")
-    make_inert(stage, home)
-    stage.ask("large", 60, candidates=(home,))
-
-    moved = stage.ask("mine", 31)
-
-    assert moved.backend != home
-
-
-def test_it_stays_when_something_is_found_again():
-    """One hit is proof."""
-    stage = Stage("a", "b", blocks=400)
-    stage.rest("mine", 30)
-    home = home_of(stage, "mine")
-    make_inert(stage, home)
-    stage.room(home).prefixes.on_turn(10_000, 9_984)
-    stage.ask("large", 60, candidates=(home,))
-
-    assert stage.ask("mine", 31).backend == home
-
-
-def test_a_cache_that_does_nothing_does_not_lower_the_limit():
-    """It is not overfull."""
-    stage = Stage(blocks=400)
-    make_inert(stage, "a")
-    stage.rest("mine", 30)
-    before = stage.room().limit.theta
-
-    stage.finish(stage.enter("mine", 31), cached=0)
-
-    assert stage.room().ghost_misses == 1
-    assert stage.room().limit.theta == before
 
 
 # -- alike in every process

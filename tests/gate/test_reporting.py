@@ -204,3 +204,35 @@ def test_the_speed_of_prefill_is_learned_without_a_single_stream():
         watch.take("a", [replace(report, counters=counters)], float(second))
 
     assert room.prefill.tokens_per_s == pytest.approx(20_000, rel=0.02)
+
+
+def test_an_engine_whose_hits_stand_still_while_it_is_asked_is_found_out_by_its_page_alone():
+    """Its answers say nothing of cached tokens, as vLLM's do not by default; for an hour its hits have grown."""
+    stage = Stage(blocks=0)
+    watch = EngineWatch(stage.gate)
+    seen = {"asked": 0, "found": 0}
+
+    def page_after(asked, found):
+        stage.now += 15.0
+        seen["asked"] += asked
+        seen["found"] += found
+        counters = EngineCounters(prefix_queries_tokens=seen["asked"], prefix_hits_tokens=seen["found"])
+        watch.take("a", [replace(report_of(), counters=counters)], stage.now)
+
+    def turn(found):
+        placement = stage.enter("mine", 30)
+        page_after(30_000, found)
+        stage.now += 1.0
+        stage.finish(placement)
+
+    page_after(0, 0)
+    for _ in range(200):
+        turn(29_000)
+    for _ in range(20):
+        assert not stage.room().prefixes.is_inert
+        turn(0)
+    page_after(30_000, 0)
+
+    assert stage.room().prefixes.is_inert
+    page_after(30_000, 29_000)
+    assert not stage.room().prefixes.is_inert

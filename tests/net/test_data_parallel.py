@@ -94,6 +94,25 @@ async def test_the_header_is_sent_only_where_there_are_several(ranks, sent):
         assert {request.header(HEADER) for request in gate.backend.seen} == sent
 
 
+async def test_responses_name_no_rank_since_vllm_would_not_follow_it():
+    """They run wherever the server likes: booked on the pool, no rank is in the log, and none believes their prefix."""
+    async with admitting(answering(OK), metrics_page=ranked_page("0", "1")) as gate:
+        for _ in range(2):
+            answer = await gate.raw(asking("codex", 10, path=b"/v1/responses", stream=False))
+            assert status_of(answer) == 200
+        await gate.raw(asking("claude", 10, stream=False))
+
+        assert [request.header(HEADER) is None for request in gate.backend.seen] == [True, True, False]
+        idle = {name: len(room.ledger.idle) for name, room in gate.proxy.waiting_room.gate.rooms.items()}
+        assert idle["b0#any"] == 1
+        assert sorted([idle["b0"], idle["b0#1"]]) == [0, 1]
+        await gate.until(lambda: gate.log.getvalue().count("request.finished") == 3)
+        lines = [json.loads(line) for line in gate.log.getvalue().splitlines()]
+        assert ["rank" in line for line in lines if line["event"] == "request.finished"] == [False, False, True]
+        shown = gate.proxy.metrics.registry.get_sample_value("tidegate_sessions", {"backend": "b0", "state": "idle"})
+        assert shown == 2
+
+
 async def test_what_generates_nothing_names_no_rank():
     """Counting tokens, listing and the like may be done by any."""
     async with admitting(answering(OK), metrics_page=ranked_page("0", "1")) as gate:

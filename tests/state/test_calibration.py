@@ -219,6 +219,74 @@ def test_twenty_turns_that_find_nothing_are_no_accident():
     assert witness_of(*[(4_000, 0)] * 25).is_inert
 
 
+def test_a_cache_that_worked_for_hours_and_finds_nothing_any_more_is_found_out_as_soon():
+    """What it found before counts for nothing: twenty turns, whether answers tell or only the engine's counters."""
+    assert not witness_of(*[(10_000, 9_984)] * 5_000, *[(10_000, 0)] * 19).is_inert
+    assert witness_of(*[(10_000, 9_984)] * 5_000, *[(10_000, 0)] * 20).is_inert
+
+    witness = PrefixWitness()
+    for second in range(3_600):
+        witness.on_report(20_000, 15_000, second)
+        witness.on_turn(10_000, None, placed_at=second - 0.5)
+    for second in range(3_600, 3_619):
+        witness.on_turn(10_000, None, placed_at=second)
+        witness.on_report(20_000, 0, second + 0.5)
+    assert not witness.is_inert
+    witness.on_turn(10_000, None, placed_at=3_620)
+    witness.on_report(20_000, 0, 3_621)
+    assert witness.is_inert
+
+
+def test_long_answers_that_end_among_newcomers_are_no_sign():
+    """Their prefixes were found when they began; who comes then finds nothing, since there is nothing to find."""
+    witness = PrefixWitness()
+    witness.on_report(400_000, 380_000, 11.0)
+    for _ in range(30):
+        witness.on_turn(20_000, None, placed_at=10.0)
+    witness.on_report(50_000, 0, 100.0)
+
+    assert not witness.is_inert
+
+
+def frozen(turns, *, found=15_000, is_limit_lowest=True):
+    """A witness after turns that should have found 35,000 tokens, 15,000 of them others' too."""
+    witness = PrefixWitness()
+    for _ in range(turns):
+        witness.on_turn(35_000, found, head_tokens=15_000, is_limit_lowest=is_limit_lowest)
+        witness.on_report(35_000, found, 0.0)
+    return witness
+
+
+def test_a_cache_that_has_frozen_finds_old_system_prompts_and_nothing_else():
+    """They prove nothing, once the limit is as low as it goes; until then the cache may be overfull."""
+    assert not frozen(19).is_inert
+    assert frozen(20).is_inert
+    assert frozen(20, found=16_000).is_inert  # the head's size is an estimate
+    assert not frozen(1_000, is_limit_lowest=False).is_inert
+    assert not frozen(1_000, found=30_000).is_inert
+
+
+def test_where_turns_meet_any_of_several_caches_a_prefix_that_is_elsewhere_is_no_sign():
+    """A session on eight engines finds its own once in eight times; nothing at all is a sign there too."""
+    witness = frozen(100)
+    witness.is_one_engine = False
+    assert not witness.is_inert
+
+    for _ in range(20):
+        witness.on_turn(35_000, 0, head_tokens=15_000)
+    assert witness.is_inert
+
+
+def test_a_session_that_finds_its_own_prefix_proves_that_it_works():
+    """Also when it comes after the verdict; short ones say nothing either way."""
+    witness = frozen(30)
+    witness.on_turn(18_000, 18_000, head_tokens=15_000)
+    assert witness.is_inert
+
+    witness.on_turn(35_000, 34_000, head_tokens=15_000)
+    assert not witness.is_inert
+
+
 def test_any_token_that_is_found_is_proof():
     """Of a cache that had seemed to do nothing too."""
     assert not witness_of(*[(10_000, 0)] * 30, (10_000, 16)).is_inert

@@ -19,6 +19,7 @@ def test_several_engines_are_rooms_by_rank():
     assert not ranks.see("a", 3)
     assert ranks.rooms_of("a") == ("a", "a#1", "a#2")
     assert [ranks.place_of(room) for room in ("a", "a#2", "b")] == [("a", 0), ("a", 2), ("b", None)]
+    assert ranks.current_rooms_of("a") == ("a", "a#1", "a#2", "a#any")
     assert ranks.has_several
 
 
@@ -29,7 +30,7 @@ def test_ranks_that_are_gone_stand_for_nothing():
 
     assert ranks.see("a", 2)
     assert ranks.rooms_of("a") == ("a", "a#1")
-    assert ranks.all_rooms_of("a") == ("a", "a#1", "a#2")
+    assert ranks.all_rooms_of("a") == ("a", "a#1", "a#2", "a#any")
     assert ranks.place_of("a#2") == ("a", None)
     assert [ranks.is_current(room) for room in ("a", "a#1", "a#2")] == [True, True, False]
 
@@ -39,6 +40,24 @@ def test_ranks_that_are_gone_stand_for_nothing():
     assert [ranks.is_current(room) for room in ("a", "a#1")] == [True, False]
 
 
+def test_turns_that_no_rank_can_be_asked_for_have_a_pool():
+    """As long as there are several; the backend chooses among them."""
+    ranks = RankTable()
+    assert ranks.pool_of("a") == "a"
+    assert ranks.current_rooms_of("a") == ("a",)
+
+    ranks.see("a", 2)
+    pool = ranks.pool_of("a")
+    assert pool not in ranks.rooms_of("a")
+    assert ranks.place_of(pool) == ("a", None)
+    assert ranks.is_current(pool)
+
+    ranks.see("a", 1)
+    assert ranks.pool_of("a") == "a"
+    assert ranks.place_of(pool) == ("a", None)
+    assert not ranks.is_current(pool)
+
+
 def test_its_size_follows_what_is_there():
     """However often engines come and go."""
     ranks = RankTable()
@@ -46,5 +65,5 @@ def test_its_size_follows_what_is_there():
         ranks.see("a", 8)
         ranks.see("a", 1)
 
-    assert len(ranks.all_rooms_of("a")) == 8
+    assert len(ranks.all_rooms_of("a")) == 9
     assert not ranks._places

@@ -199,6 +199,20 @@ def test_waiting_is_counted_by_how_it_ended(ending, outcome):
     assert values_of(metrics, "tidegate_queue_wait_seconds_sum", "class", "outcome") == {("session", outcome): 12.5}
 
 
+def test_what_was_held_for_a_herd_is_told_from_waiting_for_room():
+    """From the start, so that the first one is seen; who was not held is not in the count."""
+    metrics = Metrics(version="1")
+    value = metrics.registry.get_sample_value
+    assert value("tidegate_herd_wait_seconds_count") == 0
+
+    metrics.record(finished(queue="session", queue_wait_s=12.5, herd_wait_s=1.5, admission="new"))
+    metrics.record(finished(queue="session", queue_wait_s=3.0, admission="new"))
+
+    assert (value("tidegate_herd_wait_seconds_count"), value("tidegate_herd_wait_seconds_sum")) == (1, 1.5)
+    waited = values_of(metrics, "tidegate_queue_wait_seconds_sum", "class", "outcome")
+    assert waited == {("session", "admitted"): 15.5}
+
+
 def test_what_never_came_to_the_gate_did_not_wait():
     """Routes that generate nothing, and refusals before the queue."""
     metrics = Metrics(version="1")

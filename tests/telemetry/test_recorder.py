@@ -24,7 +24,7 @@ def written_by(record, metrics=None):
 
 def test_one_record_is_one_line():
     """The line carries the numbers behind the metrics."""
-    admission = {"admission": "new", "queue": "session", "queue_wait_s": 12.5, "would_wait": True}
+    admission = {"admission": "new", "queue": "session", "queue_wait_s": 12.5, "herd_wait_s": 1.5, "would_wait": True}
     sizes = {"estimated_tokens": 120, "expected_tokens": 80, "prefix_break": "tools"}
     (line,) = written_by(finished(retries={"connect": 1}, note="second try", **admission, **sizes))
 
@@ -67,7 +67,8 @@ def test_what_is_not_known_is_left_out():
     (line,) = written_by(finished(usage=Usage(), ttft_s=None, overhead_s=None, backend=None))
 
     assert not line.keys() & {"prompt_tokens", "cached_tokens", "completion_tokens", "ttft_s", "overhead_s", "backend"}
-    assert not line.keys() & {"retries", "note", "admission", "queue", "queue_wait_s", "would_wait", "early_stream"}
+    assert not line.keys() & {"retries", "note", "admission", "queue", "queue_wait_s", "herd_wait_s", "would_wait"}
+    assert "early_stream" not in line
 
 
 @pytest.mark.parametrize("outcome", Outcome)

@@ -39,9 +39,9 @@ def turn(session, tokens):
     return Turn(SessionKey("", session), text_bytes=4 * tokens, chain=(hash(session),))
 
 
-def started(gate, session, tokens, now):
+def started(gate, session, tokens, now, *, candidates=("a",)):
     """A turn that found room at once."""
-    gate.arrive(turn(session, tokens), ["a"], now)
+    gate.arrive(turn(session, tokens), candidates, now)
     (placement,) = gate.pump(now)
     return placement
 
@@ -158,6 +158,7 @@ def test_ranks_are_summed_under_their_backends_name(fleet, gate):
     """What each holds adds up, and a limit is a share of the whole; misses of a rank that is gone stay counted."""
     fleet.ranks.see("a", 2)
     gate.open_room("a#1", "a")
+    gate.open_room("a#any", "a")
     gate.see_capacity("a#1", KvCapacity(total_blocks=500, block_tokens=100))
     gate.see_report("a#1", 10.0, usage_ratio=0.2, preemptions=0, is_short_of_memory=False)
     started(gate, "one", 10_000, 10.0)
@@ -179,9 +180,32 @@ def test_ranks_are_summed_under_their_backends_name(fleet, gate):
     assert backend.kv.capacity_tokens == 100_000
 
 
+def test_what_may_run_on_any_rank_is_shown_and_not_counted_twice(fleet, gate):
+    """Ranks see its running turns as somebody else's, which they are not, and nothing of its idle sessions."""
+    fleet.ranks.see("a", 2)
+    for name in fleet.ranks.current_rooms_of("a"):
+        gate.open_room(name, "a")
+        blocks = 1_760 if name == "a#any" else 1_000
+        gate.see_capacity(name, KvCapacity(total_blocks=blocks, block_tokens=100))
+    rests = started(gate, "rests", 10_000, 10.0, candidates=["a#any"])
+    gate.end(rests, TurnEnd(prompt_tokens=10_000, completion_tokens=10, has_first_token=True, is_complete=True), 11.0)
+    started(gate, "runs", 20_000, 11.0, candidates=["a#any"])
+    # The first word of a usage counts in full, later ones by three tenths.
+    for name in ("a", "a#1"):
+        gate.see_report(name, 12.0, usage_ratio=0.2, preemptions=0, is_short_of_memory=False)
+    kv = seen(fleet, gate, 12.0).backends[0].kv
+
+    assert kv is not None
+    assert (kv.capacity_tokens, kv.running_tokens, kv.foreign_tokens) == (200_000, 20_000, 6_000)
+    assert (kv.running_turns, kv.idle_sessions) == (1, 1)
+    limit_tokens = 100 * sum(gate.rooms[name].limit_blocks(12.0) for name in ("a", "a#1"))
+    assert kv.headroom_tokens == pytest.approx(limit_tokens - 26_000 - kv.idle_tokens - kv.growth_tokens, abs=2)
+
+
 def test_a_rank_of_unknown_size_leaves_the_whole_unknown(fleet, gate):
     """Half a cache is no cache's size."""
     fleet.ranks.see("a", 2)
     gate.open_room("a#1", "a")
+    gate.open_room("a#any", "a")
 
     assert seen(fleet, gate, 10.0).backends[0].kv is None

@@ -75,6 +75,19 @@ def test_an_engine_of_unknown_size_is_named_as_such():
     assert "size unknown, nothing is held back" in read
 
 
+def test_a_cache_that_does_nothing_is_told_in_words_that_say_what_to_do():
+    """By the engine's name, and only while it is so."""
+    inert = backend(name="<b>")
+    assert inert.kv is not None
+    works = backend(name="fine", kv=replace(inert.kv, is_prefix_cache_inert=False))
+    read = text_of(status_page(status_with(fleet(inert, works, unknown(name="dark")))))
+
+    assert "<b>: what should lie in its prefix cache is not found" in read
+    assert "--enable-prefix-caching" in read
+    assert "restart it" in read
+    assert read.count("prefix cache") == 1
+
+
 def test_too_much_held_is_no_negative_room():
     """Below zero means that the limit was lowered; nobody can take less than nothing."""
     kv = backend().kv
