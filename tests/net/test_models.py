@@ -93,6 +93,15 @@ async def test_an_adapter_that_was_just_loaded_is_found_at_once():
         assert (await fleet.ask("tuned"))[:2] == (200, "b1")
 
 
+async def test_an_adapter_that_was_loaded_just_after_it_was_refused_is_found():
+    """The list that the refusal went by is a moment old, and says nothing of it."""
+    async with fleet_of(BASE) as fleet:
+        assert (await fleet.ask("tuned"))[0] == 404
+        fleet.engines[0].adapters.append("tuned")
+
+        assert (await fleet.ask("tuned"))[:2] == (200, "b0")
+
+
 async def test_an_adapter_that_was_unloaded_is_asked_for_no_more():
     """Its engine's own 404 comes in the client's dialect; from the next probe on another engine is asked."""
     async with fleet_of(TUNED, TUNED, health={"interval_s": 0.05}) as fleet:
