@@ -67,8 +67,10 @@ def sample(url: str, series: str) -> float:
     return float(found[0]) if found else 0.0
 
 
-def start_proxy_before(programs: Programs, name: str, backends: Sequence[Mapping[str, Any]]) -> Served:
-    """Put a proxy before backends, each as the configuration has it."""
+def start_proxy_before(
+    programs: Programs, name: str, backends: Sequence[Mapping[str, Any]], *, settings: Mapping[str, str] | None = None
+) -> Served:
+    """Put a proxy before backends, each as the configuration has it; other settings are as in the environment."""
     port = free_port()
     served = Served(f"http://127.0.0.1:{port}", programs.log(name))
     programs.start(
@@ -76,7 +78,7 @@ def start_proxy_before(programs: Programs, name: str, backends: Sequence[Mapping
         [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--log-format", "json"],
         is_ready=lambda: is_answering(served.url, "/readyz"),
         within_s=_PROXY_START_S,
-        environment={"PYTHONUNBUFFERED": "1", "TIDEGATE_BACKENDS": json.dumps(list(backends))},
+        environment={"PYTHONUNBUFFERED": "1", "TIDEGATE_BACKENDS": json.dumps(list(backends)), **(settings or {})},
     )
     return served
 
