@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-kv-events test-routing test-claude test-claude-waits test-clients test-prometheus
+.PHONY: help setup run test lint check format bench bench-gate schema lock clean test-vllm test-faults test-kv-events test-external test-lora test-routing test-claude test-claude-waits test-clients test-prometheus
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ test-faults: setup ## clients that leave, a lost metrics page and a killed engin
 
 test-kv-events: setup ## cleared and evicted prefixes told by the KV events of a real vLLM on this CPU, two minutes
 	@tests/real/test-kv-events.sh
+
+test-external: setup ## prefixes that a real vLLM on this CPU fetches from files and from a real LMCache, three minutes; TIERS=words
+	@TIERS="$(TIERS)" tests/real/test-external.sh
+
+test-lora: setup ## LoRA adapters of a real vLLM on this CPU that come, change and go, two minutes
+	@tests/real/test-lora.sh
 
 test-routing: setup ## 12 agents before two real vLLMs on this CPU: the proxy, round robin and vllm-router (12 minutes); WAYS=words
 	@WAYS="$(WAYS)" tests/real/test-routing.sh

@@ -178,6 +178,8 @@ class Dispatcher(Generic[ClientT_contra]):
         """Wait for the gate, then make one attempt where it says; its room is given back however that ends."""
         room, ranks = self._waiting_room, self._fleet.ranks
         assert room is not None
+        if weights := self._fleet.models.weights_of(view.model):
+            turn = turn.of_weights(weights)
 
         def names() -> Sequence[str]:
             found = [backend.name for backend in self._candidates(view, tried)]

@@ -4,6 +4,7 @@ from enum import IntEnum, StrEnum, unique
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 UNNAMED = "prompt:"
 """How the id of a session begins that its client did not name."""
@@ -100,6 +101,15 @@ class Turn(Struct, frozen=True, gc=False):
     patience_s: float | None = None
     twin: int = 0
     is_batch: bool = False
+
+    def of_weights(self, weights: int) -> "Turn":
+        """The same turn, of a model that is not what it was: nothing that was computed by the old one matches it.
+
+        Args:
+            weights: a digest of 64 bits that tells the new one from the old one.
+        """
+        chain = tuple(digest ^ weights for digest in self.chain)
+        return replace(self, head=self.head and self.head ^ weights, scope=self.scope ^ weights, chain=chain)
 
 
 class TurnEnd(Struct, frozen=True, gc=False):

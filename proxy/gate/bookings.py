@@ -144,7 +144,8 @@ class Bookings:
         placement.has_first_token = True
         room = self._rooms[placement.backend]
         room.ledger.computed(placement.id)
-        if placement.was_alone and room.ledger.uncached_tokens == 0:
+        is_pure = placement.was_alone and not room.prefill.was_held_back(placement.placed_at)
+        if is_pure and room.ledger.uncached_tokens == 0:
             placement.prefill_s = now - placement.placed_at
 
     def generated(self, placement: Placement, tokens: int) -> bool:

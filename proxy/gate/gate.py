@@ -260,6 +260,7 @@ class Gate:
         preemptions: int,
         is_short_of_memory: bool,
         prefill_tokens_per_s: float = 0.0,
+        holds_back: bool = False,
     ) -> None:
         """One good report of a backend; capacity comes separately.
 
@@ -270,6 +271,7 @@ class Gate:
             preemptions: since the last report.
             is_short_of_memory: requests wait for blocks inside the engine at a usage above nine tenths.
             prefill_tokens_per_s: prompts were computed at least so fast; 0 when nothing is known of it.
+            holds_back: requests wait inside the engine for something else than room: another adapter's turns, a fetch.
         """
         room = self.rooms[backend]
         self._openings.forget(backend)
@@ -277,6 +279,8 @@ class Gate:
         room.release.look(now)
         room.see_computed(now)
         room.prefill.on_report(prefill_tokens_per_s)
+        if holds_back:
+            room.prefill.see_held_back(now)
         room.limit = limits.after_report(
             room.limit,
             now,

@@ -13,7 +13,7 @@ class Placement(Struct, eq=False):
         expected_tokens: prompt tokens that we believe cached there.
         prefix: `warm` where we believe the session's own prefix cached, `moved` where that lies on another backend,
             `shared` where only its head is there, which others use, `cold` where nothing is; `unknown` with the size.
-        prefill_s: from placing to the first token, when no other prompt was computed meanwhile.
+        prefill_s: from placing to the first token, when no other prompt was computed meanwhile and none held back.
         would_wait: it passed although it would have had to wait (not enforcing).
     """
 

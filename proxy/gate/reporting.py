@@ -124,6 +124,7 @@ class EngineWatch:
             preemptions=sum(delta.preemptions or 0 for delta in deltas),
             is_short_of_memory=any(_is_short(report) for report in reports),
             prefill_tokens_per_s=max((delta.prefill_tokens_per_s or 0.0 for delta in deltas), default=0.0),
+            holds_back=any(report.waiting_deferred for report in reports),
         )
         room = self._gate.rooms[name]
         room.prefixes.is_one_engine = len(reports) == 1 and is_steady

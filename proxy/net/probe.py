@@ -18,7 +18,8 @@ from proxy.state.models import ModelTable
 
 _MODELS_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _LOOK_EVERY_S: Final = 1.0
-"""Names that nobody lists make the backends be asked anew this often at most, and keep a request for as long."""
+"""Names that nobody lists make the backends be asked anew this often at most. They keep a request until then, and for
+as long again where a backend hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +88,20 @@ class Prober:
         self._models_due_at[name] = 0.0
 
     async def look_for_models(self) -> None:
-        """Ask all backends that are up for their models, unless that was done just now.
+        """Ask all backends that are up for their models, a second after the last time at the earliest.
 
-        Whoever comes meanwhile waits for the same answers; nobody waits for a backend that hangs.
+        Whoever comes before that waits for it: what was asked for just now may have been loaded since. All wait for the
+        same answers, and nobody for a backend that hangs.
         """
         now = self._clock()
-        if (self._look is None or self._look.done()) and now - self._looked_at >= _LOOK_EVERY_S:
-            self._looked_at = now
-            self._look = asyncio.get_running_loop().create_task(self._look_once(), name="look for models")
-        if self._look is not None and not self._look.done():
-            await asyncio.wait({self._look}, timeout=_LOOK_EVERY_S)
+        if self._look is None or self._look.done():
+            self._looked_at = max(now, self._looked_at + _LOOK_EVERY_S)
+            look = self._look_once(self._looked_at - now)
+            self._look = asyncio.get_running_loop().create_task(look, name="look for models")
+        await asyncio.wait({self._look}, timeout=max(0.0, self._looked_at - now) + _LOOK_EVERY_S)
 
-    async def _look_once(self) -> None:
+    async def _look_once(self, in_s: float) -> None:
+        await asyncio.sleep(in_s)
         up = [backend for backend in self._backends if self._health.is_up(backend.name)]
         await asyncio.gather(*(self._read_models(backend) for backend in up))
 

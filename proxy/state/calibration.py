@@ -149,7 +149,8 @@ class PrefillRate:
     """How many prompt tokens a second a backend computes.
 
     From first tokens of requests that were alone in prefill; answers that are not streamed tell none, so what the
-    engine itself says of finished ones counts too, where it is more.
+    engine itself says of finished ones counts too, where it is more. Not while the engine holds requests back, behind
+    another adapter's turns or until blocks are fetched: that time is no computing.
     """
 
     START_TOKENS_PER_S: Final = 3_000.0
@@ -158,6 +159,15 @@ class PrefillRate:
     def __init__(self) -> None:
         self.tokens_per_s = self.START_TOKENS_PER_S
         self._samples = 0
+        self._held_back_at = -math.inf
+
+    def see_held_back(self, now: float) -> None:
+        """At `now` (monotonic seconds) the engine held a request back for something else than room."""
+        self._held_back_at = now
+
+    def was_held_back(self, since: float) -> bool:
+        """Whether it did so at that time or later."""
+        return self._held_back_at >= since
 
     def on_first_token(self, uncached_tokens: int, waited_s: float) -> None:
         """A prompt with so many uncached tokens took so long, from sending to its first token, with no other beside."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 MAX_MODELS: Final = 1_000
 """A fleet's LoRA adapters fit; a backend gone mad does not fill the metrics."""
+_DIGEST_BITS: Final = 2**64 - 1
 
 
 class ModelTable:
@@ -17,6 +18,8 @@ class ModelTable:
     def __init__(self) -> None:
         self._cards: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._names: frozenset[str] = frozenset()
+        self._first_roots: dict[str, dict[str, str]] = {}
+        self._replaced: dict[str, dict[str, int]] = {}
 
     def update(self, backend_name: str, cards: Sequence[Mapping[str, Any]]) -> bool:
         """Replace what a backend serves, and say whether that is anything else. Cards without an id are dropped."""
@@ -24,7 +27,31 @@ class ModelTable:
         now = {card["id"]: card for card in cards[:MAX_MODELS] if _is_usable(card.get("id"))}
         self._cards[backend_name] = now
         self._names = frozenset(name for cards in self._cards.values() for name in cards)
+        self._see_roots(backend_name, now)
         return before is None or before.keys() != now.keys()
+
+    def _see_roots(self, backend_name: str, cards: Mapping[str, Mapping[str, Any]]) -> None:
+        """Notice models whose weights are from elsewhere than when the backend first listed them."""
+        first = self._first_roots.setdefault(backend_name, {})
+        roots = {model: root for model, card in cards.items() if isinstance(root := card.get("root"), str)}
+        self._replaced[backend_name] = {
+            model: hash((backend_name, root)) & _DIGEST_BITS
+            for model, root in roots.items()
+            if first.setdefault(model, root) != root
+        }
+        while len(first) > MAX_MODELS:  # names that come and go for months
+            del first[next(iter(first))]
+
+    def weights_of(self, model: str | None) -> int:
+        """0 while a model is what it was when it was first listed; else a digest of what has taken its place.
+
+        An adapter may be loaded anew under its name, from another folder. vLLM shares no prefix between the two.
+        """
+        weights = 0
+        if model is not None:
+            for replaced in self._replaced.values():
+                weights ^= replaced.get(model, 0)
+        return weights
 
     def is_known(self, backend_name: str) -> bool:
         """Whether a backend has ever listed its models."""

@@ -128,6 +128,21 @@ def test_prompts_that_were_computed_together_teach_no_speed():
     assert stage.room().prefill.tokens_per_s == stage.room().prefill.START_TOKENS_PER_S
 
 
+@pytest.mark.parametrize(("held_back_at", "learned"), [(0.5, 3_000), (-0.5, 20_000)])
+def test_a_prompt_that_the_engine_held_back_teaches_no_speed(held_back_at, learned):
+    """Behind another adapter's turns it waited, as the engine said meanwhile; what was said before is over."""
+    stage = Stage()
+    stage.gate.see_report(
+        "a", stage.now + held_back_at, usage_ratio=None, preemptions=0, is_short_of_memory=False, holds_back=True
+    )
+    placement = stage.ask("one", 40)
+    stage.now += 2
+    stage.gate.first_token(placement, stage.now)
+    stage.finish(placement, cached=0)
+
+    assert stage.room().prefill.tokens_per_s == learned
+
+
 def test_broken_answers_teach_no_length():
     """An answer that was cut is no short answer."""
     stage = Stage()

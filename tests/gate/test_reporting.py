@@ -195,6 +195,15 @@ def test_real_pages_amount_to_a_size(name):
     assert room.limit.theta == 0.97
 
 
+@pytest.mark.parametrize(("deferred", "is_held_back"), [(1, True), (0, False), (None, False)])
+def test_what_an_engine_holds_back_is_noticed(deferred, is_held_back):
+    """Such a wait says nothing of how fast it computes."""
+    room, watch = watched()
+    watch.take("a", [report_of(waiting=2, waiting_deferred=deferred)], 1.0)
+
+    assert room.prefill.was_held_back(1.0) is is_held_back
+
+
 def test_the_speed_of_prefill_is_learned_without_a_single_stream():
     """Answers that come in one piece tell no first token; the engine knows how long their prompts took."""
     room, watch = watched()

@@ -32,6 +32,13 @@ class Fleet:
         async with self._client.post(self.proxy.url + path, json=body, headers=headers) as answer:
             return answer.status, answer.headers.get("x-tidegate-backend"), json.loads(await answer.read())
 
+    async def believed(self, model, text, **headers):
+        """What the proxy believed of a prompt."""
+        body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": text}]}
+        async with self._client.post(self.proxy.url + CHAT, json=body, headers=headers) as answer:
+            assert answer.status == 200
+            return answer.headers["x-tidegate-prefix"]
+
     async def until(self, what):
         """Wait until a condition holds."""
         async with asyncio.timeout(5):
@@ -93,6 +100,15 @@ async def test_an_adapter_that_was_just_loaded_is_found_at_once():
         assert (await fleet.ask("tuned"))[:2] == (200, "b1")
 
 
+async def test_an_adapter_that_was_loaded_just_after_it_was_refused_is_found():
+    """The list that the refusal went by is a moment old, and says nothing of it."""
+    async with fleet_of(BASE) as fleet:
+        assert (await fleet.ask("tuned"))[0] == 404
+        fleet.engines[0].adapters.append("tuned")
+
+        assert (await fleet.ask("tuned"))[:2] == (200, "b0")
+
+
 async def test_an_adapter_that_was_unloaded_is_asked_for_no_more():
     """Its engine's own 404 comes in the client's dialect; from the next probe on another engine is asked."""
     async with fleet_of(TUNED, TUNED, health={"interval_s": 0.05}) as fleet:
@@ -118,6 +134,22 @@ async def test_an_adapter_and_its_base_model_share_no_prefix():
         assert [await turn(model) > 0 for model in ("m", "m", "tuned", "tuned")] == [False, True, False, True]
         room = fleet.proxy.waiting_room.gate.rooms["b0"]
         assert room.ghost_misses == 0
+
+
+async def test_an_adapter_that_took_anothers_place_shares_no_prefix_with_it():
+    """New weights under the old name, as a training loop loads them: its sessions are not believed cached."""
+    async with fleet_of(TUNED) as fleet:
+
+        async def believed(model):
+            return await fleet.believed(model, LONG, **{"x-session-id": model})
+
+        assert [await believed("tuned") for _ in range(2)] == ["cold", "warm"]
+        await believed("m")
+        cards = fleet.proxy.fleet.models.merged()
+        fleet.proxy.fleet.models.update("b0", [{**card, "root": f"{card['root']}-2"} for card in cards[1:]] + cards[:1])
+
+        assert [await believed("tuned") for _ in range(2)] == ["cold", "warm"]
+        assert await believed("m") == "warm"
 
 
 TAGGED = {"models": {"tags": {"big-*": ["h200"]}}}

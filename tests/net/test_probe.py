@@ -293,21 +293,29 @@ async def test_a_doubted_list_is_asked_for_with_the_next_probe():
         assert ["b0"] == told  # the second list was the same
 
 
-async def test_looking_for_a_model_asks_all_that_are_up_once_a_second():
-    """However many ask for names that nobody has."""
+async def test_looking_for_a_model_asks_all_that_are_up_once_a_second(monkeypatch):
+    """However many ask for names that nobody has; who comes too early waits, and sees what was loaded since."""
+    monkeypatch.setattr("proxy.net.probe._LOOK_EVERY_S", 0.1)
     async with watching(2, models_interval_s=30.0) as (watch, engine, other):
         await watch.prober.probe_once()
         watch.health.on_probe("b1", Probe.DOWN)
         engine.models = json_answer(b'{"data":[{"id":"m"},{"id":"adapter"}]}')
         await asyncio.gather(*(watch.prober.look_for_models() for _ in range(20)))
         assert watch.models.serves("b0", "adapter")
-
-        await watch.prober.look_for_models()
         assert (2, 1) == (engine.count("/v1/models"), other.count("/v1/models"))
 
-        watch.clock.advance(1.0)
-        await watch.prober.look_for_models()
+        engine.models = json_answer(b'{"data":[{"id":"m"},{"id":"later"}]}')
+        async with asyncio.TaskGroup() as early:
+            for _ in range(20):
+                early.create_task(watch.prober.look_for_models())
+            await asyncio.sleep(0.03)
+            assert 2 == engine.count("/v1/models")
+        assert watch.models.serves("b0", "later")
         assert (3, 1) == (engine.count("/v1/models"), other.count("/v1/models"))
+
+        watch.clock.advance(0.2)
+        await watch.prober.look_for_models()
+        assert (4, 1) == (engine.count("/v1/models"), other.count("/v1/models"))
 
 
 async def test_nobody_waits_long_for_a_backend_that_hangs(monkeypatch):

@@ -7,72 +7,28 @@ a while. Exit status 0 when every check holds.
 
 import json
 import random
-import socket
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
-from proxy.telemetry.metrics import CACHE_S
-from tests.conformance.programs import (
-    Programs,
-    Served,
-    clean_up_on_sigterm,
-    end_group,
-    free_port,
-    say,
-)
-from tests.conformance.wire import Answer, ask, eventually, gauge, is_answering
-from tests.real.engine import MODEL_NAMES, Size, start_vllm
+from tests.conformance.programs import Programs, Served, clean_up_on_sigterm, end_group, free_port, say
+from tests.conformance.wire import ask, eventually, gauge
+from tests.real.engine import Size, start_vllm
+from tests.real.story import SESSION_WORDS, Checks, Talk, cached_tokens, figure, is_open, start_proxy_before
 from tests.real.trial import run_trial
-from tests.real.verdicts import Verdict, tell_verdicts
+from tests.real.verdicts import tell_verdicts
 
 SMALL: Final = Size(kv_blocks=250, running_at_once=8, context_tokens=16_384)
 """32,000 tokens."""
-SESSION_WORDS: Final = 5_000
-"""More than the 4,096 tokens from which on a lost prefix counts as a ghost miss."""
 FLOOD_WORDS: Final = 12_000
 FLOODS: Final = 6
 """Twice the cache: what the strangers brought first is evicted as well, which shows that all before it is gone."""
-_WORDS: Final = ("self", "return", "import", "class", "value", "name", "None", "raise", "data", "path", "index", "text")
 _APART_S: Final = 1.5
 """Who ended less than a second before a removed block was stored keeps its place."""
 _SOON_S: Final = 5.0
-
-
-@dataclass
-class Talk:
-    """One session, whose prompt grows with each turn."""
-
-    name: str
-    messages: list[dict[str, str]] = field(default_factory=list)
-
-    def turn(self, url: str, words: int) -> Answer:
-        """Say so many words and take the answer; each session has its own."""
-        rng = random.Random(f"{self.name}/{len(self.messages)}")
-        self.messages.append({"role": "user", "content": " ".join(rng.choices(_WORDS, k=words))})
-        body = {"model": MODEL_NAMES[0], "messages": self.messages, "max_tokens": 8, "temperature": 0}
-        answer = ask(url, "/v1/chat/completions", body, headers={"x-session-id": self.name})
-        assert answer.status == 200, answer.body
-        said = answer.json()["choices"][0]["message"]["content"]
-        self.messages.append({"role": "assistant", "content": said})
-        return answer
-
-
-def cached_tokens(answer: Answer) -> int:
-    """What the engine found in its cache."""
-    return int((answer.json()["usage"]["prompt_tokens_details"] or {}).get("cached_tokens") or 0)
-
-
-def figure(proxy: Served, series: str) -> float:
-    """One series of a proxy's metrics page, 0 when it is not there; what has just happened is on it."""
-    Event().wait(CACHE_S + 0.2)
-    page = ask(proxy.url, "/metrics", method="GET").body.decode()
-    found = [line.rpartition(" ")[2] for line in page.splitlines() if line.startswith(f"{series} ")]
-    return float(found[0]) if found else 0.0
 
 
 @dataclass
@@ -108,7 +64,7 @@ class Stage:
         self.programs.start(
             "door",
             [sys.executable, "-m", "tests.real.front", *ports, str(self.folder / "never")],
-            is_ready=lambda: _is_open(self.door_port),
+            is_ready=lambda: is_open(self.door_port),
             within_s=20,
         )
 
@@ -118,38 +74,8 @@ class Stage:
 
     def start_proxy(self, name: str, engine: Served, kv_events: Mapping[str, str] | None) -> Served:
         """Put a proxy before the engine."""
-        backend: dict[str, Any] = {"url": engine.url, "name": "engine", "kv_events": kv_events}
-        port = free_port()
-        served = Served(f"http://127.0.0.1:{port}", self.programs.log(name))
-        self.programs.start(
-            name,
-            [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--log-format", "json"],
-            is_ready=lambda: is_answering(served.url, "/readyz"),
-            within_s=30,
-            environment={"PYTHONUNBUFFERED": "1", "TIDEGATE_BACKENDS": json.dumps([backend])},
-        )
-        return served
-
-
-def _is_open(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-@dataclass
-class Checks:
-    """What was found."""
-
-    found: list[Verdict] = field(default_factory=list)
-
-    def equal(self, what: str, seen: object, expected: object) -> None:
-        """One thing that must be so."""
-        self.found.append(Verdict(what, seen == expected, f"{seen}" if seen == expected else f"{seen}, not {expected}"))
-
-    def holds(self, what: str, seen: object, *, is_so: bool) -> None:
-        """One thing that must hold."""
-        self.found.append(Verdict(what, is_so, str(seen)))
+        backend = {"url": engine.url, "name": "engine", "kv_events": kv_events}
+        return start_proxy_before(self.programs, name, [backend])
 
 
 CLEARED: Final = 'tidegate_kv_corrections_total{backend="engine",reason="cleared"}'

@@ -75,3 +75,38 @@ def test_only_other_names_are_a_change():
     assert not models.update("a", [{"id": "m", "created": 2}])
     assert models.update("a", [{"id": "m", "created": 2}, {"id": "lora"}])
     assert models.update("a", [{"id": "m", "created": 2}])
+
+
+def test_a_model_is_another_one_while_its_weights_are_from_elsewhere():
+    """An adapter that was put in another's place; it may be gone for a while in between, and come back as it was."""
+    models, weights = ModelTable(), []
+    for root in ("/one", "/two", None, "/two", "/three", "/one"):
+        models.update("a", [{"id": "m", "root": "/m"}, *([{"id": "lora", "root": root}] if root else [])])
+        models.update("b", [{"id": "lora", "root": "/elsewhere"}])
+        weights.append(models.weights_of("lora"))
+
+    one, two, gone, again, three, back = weights
+    assert one == gone == back == 0
+    assert two == again != three
+    assert 0 < two < 2**64
+    assert models.weights_of("m") == models.weights_of("x") == models.weights_of(None) == 0
+
+
+def test_each_backend_may_replace_a_model_in_its_own_time():
+    """Both times nothing matches what was computed before."""
+    models, weights = ModelTable(), set()
+    for roots in (("/old", "/old"), ("/new", "/old"), ("/new", "/new")):
+        for backend, root in zip("ab", roots, strict=True):
+            models.update(backend, [{"id": "lora", "root": root}])
+        weights.add(models.weights_of("lora"))
+
+    assert len(weights) == 3
+
+
+def test_first_places_of_models_are_bounded():
+    """Names that come and go for months; who is forgotten is first seen again."""
+    models = ModelTable()
+    for number in range(3 * MAX_MODELS):
+        models.update("a", [{"id": f"m{number}", "root": "/m"}])
+
+    assert len(models._first_roots["a"]) == MAX_MODELS
